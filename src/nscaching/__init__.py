@@ -1,0 +1,1 @@
+"""Knowledge-graph embedding with cache-based negative sampling."""

@@ -1,0 +1,27 @@
+"""Errors that are the user's to mend: one clear line, no traceback, exit code 2."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["UserError", "unknown"]
+
+
+class UserError(Exception):
+    """Something in the input, not in the program. Its message is one complete line."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str], most: int = 5) -> UserError:
+    """Build the error for a name that is not known, with the nearest known ones.
+
+    A short list of known names is shown whole; of a long one, only the nearest names.
+    """
+    names = list(known)
+    if len(names) <= 12:
+        return UserError(f"unknown {kind} {name!r}; known: {', '.join(names)}")
+    folded = {n.casefold(): n for n in names}
+    near = difflib.get_close_matches(name.casefold(), folded, n=most, cutoff=0.5)
+    if not near:
+        return UserError(f"unknown {kind} {name!r}; none of the {len(names):,} known is close to it")
+    return UserError(f"unknown {kind} {name!r}; nearest: {', '.join(folded[n] for n in near)}")

@@ -1,1 +1,35 @@
-"""Knowledge-graph embedding with cache-based negative sampling."""
+"""Knowledge-graph embedding with cache-based negative sampling.
+
+from nscaching import KnowledgeGraph, train
+
+graph = KnowledgeGraph.load("world")
+run = train(graph, model="TransE", sampler="nscaching", epochs=100, seed=1)
+print(run.evaluate()["mrr"], run.predict(head="Portugal", relation="borders"))
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nscaching.errors import UserError
+from nscaching.graph import KnowledgeGraph
+
+if TYPE_CHECKING:
+    from nscaching.config import TrainConfig
+    from nscaching.run import Run, train
+
+__version__ = "0.1.0"
+__all__ = ["KnowledgeGraph", "Run", "TrainConfig", "UserError", "__version__", "train"]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    """Import what needs PyTorch only when it is asked for: ``--help`` should not wait for it."""
+    if name in ("Run", "train"):
+        from nscaching import run
+
+        return getattr(run, name)
+    if name == "TrainConfig":
+        from nscaching.config import TrainConfig
+
+        return TrainConfig
+    raise AttributeError(f"module 'nscaching' has no attribute {name!r}")

@@ -23,5 +23,7 @@ def unknown(kind: str, name: str, known: Iterable[str], most: int = 5) -> UserEr
     folded = {n.casefold(): n for n in names}
     near = difflib.get_close_matches(name.casefold(), folded, n=most, cutoff=0.5)
     if not near:
-        return UserError(f"unknown {kind} {name!r}; none of the {len(names):,} known is close to it")
+        return UserError(
+            f"unknown {kind} {name!r}; none of the {len(names):,} known is close to it"
+        )
     return UserError(f"unknown {kind} {name!r}; nearest: {', '.join(folded[n] for n in near)}")

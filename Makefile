@@ -1,0 +1,33 @@
+# Two commands: `make demo` shows what it does, `make test` checks it. Both set up .venv first.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test lint types tests world clean
+
+demo: $(READY)
+	@$(BIN)/nscaching demo
+
+test: lint types tests
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+tests: $(READY)
+	$(BIN)/pytest -n 2
+
+world: $(READY)  ## make the embedded data set anew
+	$(BIN)/python tools/build_world.py
+
+# An interrupted install leaves no stamp, so the next call does it again.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,92 @@
+"""The model card: what a reader of a run folder wants to know, in plain Markdown."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nscaching.config import TrainConfig, flag
+from nscaching.evaluation import METRICS
+
+if TYPE_CHECKING:
+    from nscaching.run import Run
+
+__all__ = ["command", "write_card"]
+
+
+def command(run: Run) -> str:
+    """Return the command line that repeats a run: every setting that is not the default."""
+    words = ["nscaching", "train", run.graph.source.data or run.graph.name]
+    if run.graph.source.labels:
+        words += ["--labels", run.graph.source.labels]
+    if run.graph.source.split_seed:
+        words += ["--split-seed", str(run.graph.source.split_seed)]
+    for field in dataclasses.fields(TrainConfig):
+        value = getattr(run.config, field.name)
+        if field.name in ("model", "sampler", "epochs", "seed") or value != field.default:
+            if isinstance(value, bool):
+                words.append(flag(field.name) if value else flag(f"no_{field.name}"))
+            else:
+                words += [flag(field.name), str(value)]
+    return shlex.join([*words, "--out", run.name])
+
+
+def write_card(run: Run, path: Path) -> None:
+    """Write the card of a run."""
+    graph = run.graph
+    rows = [
+        f"| {split} | " + " | ".join(_figure(name, result[name]) for name in METRICS) + " |"
+        for split in ("valid", "test")
+        if (result := run.result(split)) is not None
+    ]
+    notes = "".join(f"- {note}\n" for note in graph.notes)
+    device = run.model.entity.device.type
+    text = f"""# {run.config.model} with {run.config.sampler} on {graph.name}
+
+A knowledge-graph embedding trained by nscaching: it scores triples (head, relation, tail), higher
+meaning more plausible.
+
+## Data
+
+{graph.source.data or graph.name}: {len(graph.entities):,} entities and {len(graph.relations):,}
+relations; {len(graph.train):,} training, {len(graph.valid):,} validation and
+{len(graph.test):,} test triples.
+
+{notes}
+## Command
+
+    {command(run)}
+
+or, with every setting as it was, `nscaching train --config config.toml --out NEW_FOLDER`.
+
+## Results
+
+Parameters of epoch {run.best_epoch}, the best by validation MRR; {run.train_seconds:.1f} seconds of
+training on {device}, evaluation apart.
+
+| split | MRR | MR | Hit@1 | Hit@3 | Hit@10 |
+|---|---|---|---|---|---|
+{chr(10).join(rows)}
+
+Filtered ranking: other known answers, from all splits, do not count. Both sides of every triple
+are ranked among all {len(graph.entities):,} entities. Ties: realistic (the mean of the best and
+the worst possible rank). Hit@k counts ranks up to k.
+
+![loss and validation MRR against time](training.png)
+
+## Files
+
+`config.toml` the settings; `metrics.jsonl` a line per epoch and ranking; `model.safetensors`
+the parameters; `cache.safetensors` the negative cache, if the sampler has one;
+`vocabulary.json` and `triples.safetensors` names and data.
+
+    nscaching evaluate {shlex.quote(run.name)}
+    nscaching predict {shlex.quote(run.name)} --head NAME --relation NAME
+"""
+    path.write_text(text, encoding="utf-8")
+
+
+def _figure(name: str, value: float) -> str:
+    return f"{value:,.1f}" if name == "mr" else f"{value:.4f}"

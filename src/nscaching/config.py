@@ -1,0 +1,139 @@
+"""What a training run is made of: one dataclass that is the command line and the TOML file."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from nscaching.errors import UserError, unknown
+
+__all__ = ["TrainConfig", "read_toml", "write_toml"]
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Every hyperparameter, with the value a newcomer gets. Field names are flags and TOML keys."""
+
+    model: str = "TransE"
+    """Scoring function: TransE, TransH, TransD, DistMult, ComplEx, or package.module:Class."""
+    sampler: str = "nscaching"
+    """Negative sampler: nscaching, bernoulli, uniform, or package.module:Class."""
+    dim: int = 100
+    """Size d of an embedding vector (ComplEx: d complex numbers)."""
+    norm: Literal[1, 2] = 1
+    """Norm of the translational distance: 1 or 2."""
+    epochs: int = 200
+    """Passes over the training triples."""
+    batch_size: int = 1024
+    """Training triples in one step."""
+    lr: float = 0.001
+    """Learning rate of Adam."""
+    objective: Literal["auto", "margin", "logistic"] = "auto"
+    """Loss: margin ranking (Eq. 1) or logistic (Eq. 2); auto: by the model's family."""
+    margin: float = 4.0
+    """Margin of the ranking loss."""
+    penalty: float = 0.0
+    """L2 penalty: this times half the squared parameters, once per epoch over the training set."""
+    n1: int = 50
+    """Entities cached for each key (nscaching)."""
+    n2: int = 50
+    """Fresh random candidates in each refresh of a key (nscaching)."""
+    draw: Literal["uniform", "importance", "top"] = "uniform"
+    """How a negative is drawn from the cache (nscaching)."""
+    refresh: Literal["importance", "top", "uniform"] = "importance"
+    """Which of cache plus fresh candidates survive a refresh (nscaching)."""
+    temperature: float = 1.0
+    """Divides the scores before the softmax of an importance draw or refresh (nscaching)."""
+    lazy: int = 0
+    """Refresh the cache only in one epoch out of this plus one (nscaching)."""
+    side: Literal["bernoulli", "uniform"] = "bernoulli"
+    """Head or tail: by tph/(tph+hpt) of the relation, or by a fair coin (nscaching)."""
+    candidates: Literal["set", "slots"] = "set"
+    """Candidates as a set, each entity once (the paper), or as slots with repeats (its code)."""
+    filter_known: bool = False
+    """Keep known training triples out of the negatives (all samplers)."""
+    validate_every: int = 10
+    """Epochs between rankings of the validation triples; 0: never."""
+    patience: int = 0
+    """Stop after this many validations without a better MRR; 0: run all epochs."""
+    seed: int = 0
+    """Seed of everything random."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto takes CUDA when it is there."""
+    threads: int = 0
+    """CPU threads; 0: as many as PyTorch chooses."""
+    pretrain: str = ""
+    """Run folder whose parameters to start from; empty: a Xavier start."""
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(type(self)).items():
+            _check_type(flag(name), hint, getattr(self, name))
+        least: dict[str, float] = {"seed": 0, "lazy": 0, "validate_every": 0, "patience": 0}
+        least |= {"threads": 0, "dim": 1, "epochs": 1, "batch_size": 1, "n1": 1, "n2": 1}
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                raise UserError(f"{flag(name)} must be at least {bound}, not {getattr(self, name)}")
+        for name in ("lr", "temperature"):
+            value = getattr(self, name)
+            if not (value > 0 and math.isfinite(value)):
+                raise UserError(f"{flag(name)} must be a positive number, not {value}")
+        for name in ("margin", "penalty"):
+            value = getattr(self, name)
+            if not (value >= 0 and math.isfinite(value)):
+                raise UserError(f"{flag(name)} must be zero or a positive number, not {value}")
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], where: str = "configuration") -> TrainConfig:
+        """Build a configuration from plain values; errors name ``where``, the key and the value."""
+        hints = get_type_hints(cls)
+        for key in values:
+            if key not in hints:
+                raise UserError(f"{where}: {unknown('key', key, hints)}")
+        checked = {
+            key: _check_type(f"{where}: {key}", hints[key], value) for key, value in values.items()
+        }
+        try:
+            return cls(**checked)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values."""
+        return dataclasses.asdict(self)
+
+
+def flag(name: str) -> str:
+    """Return the command-line spelling of a field."""
+    return "--" + name.replace("_", "-")
+
+
+def _check_type(what: str, hint: Any, value: Any) -> Any:  # noqa: ANN401  (any field's type)
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint) or isinstance(value, bool):
+            raise unknown(f"value of {what}:", str(value), map(str, get_args(hint)))
+        return value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        raise UserError(f"{what} must be of type {hint.__name__}, not {value!r}")
+    return value
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file, or raise a UserError that names the file and the place."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{path}: cannot read it: {reason}") from error
+
+
+def write_toml(path: Path, values: dict[str, Any]) -> None:
+    """Write plain values (and tables of them) as TOML."""
+    import tomli_w
+
+    path.write_text(tomli_w.dumps(values), encoding="utf-8")

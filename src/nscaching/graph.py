@@ -1,0 +1,299 @@
+"""KnowledgeGraph: ids, vocabularies, splits, the keys of the negative cache, the filter index."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from nscaching.errors import UserError, unknown
+
+__all__ = ["SPLITS", "AnswerIndex", "KnowledgeGraph", "Labelled", "Side", "Source"]
+
+Ids = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+Column = TypeVar("Column")
+
+SPLITS = ("train", "valid", "test")
+MAPPING_CLASSES = ("1-1", "1-N", "N-1", "N-N")
+
+
+class Side(enum.Enum):
+    """Which entity of a triple is asked for: the head of (?, r, t) or the tail of (h, r, ?)."""
+
+    HEAD = "head"
+    TAIL = "tail"
+
+    def query(self, head: Column, tail: Column) -> tuple[Column, Column]:
+        """Return (anchor, answer): the entity that is given and the one that is asked for."""
+        return (tail, head) if self is Side.HEAD else (head, tail)
+
+
+@dataclass(frozen=True)
+class AnswerIndex:
+    """The known answers of every query (anchor, relation), as sorted arrays.
+
+    Keys number the distinct queries. ``codes`` [K] is anchor·|R| + relation, ascending; the answers
+    of key k are ``answers[offsets[k]:offsets[k+1]]``, ascending and without repeats.
+    """
+
+    relations: int
+    codes: Longs
+    offsets: Longs
+    answers: Ids
+
+    @classmethod
+    def build(cls, anchor: Ids, relation: Ids, answer: Ids, relations: int) -> AnswerIndex:
+        """Index the triples given as three columns."""
+        code = anchor.astype(np.int64) * relations + relation
+        order = np.lexsort((answer, code))
+        code, answer = code[order], answer[order]
+        fresh = np.ones(len(code), dtype=bool)
+        fresh[1:] = (code[1:] != code[:-1]) | (answer[1:] != answer[:-1])
+        code, answer = code[fresh], answer[fresh]
+        codes, starts = np.unique(code, return_index=True)
+        return cls(relations, codes, np.append(starts, len(code)).astype(np.int64), answer)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def keys(self, anchor: Ids, relation: Ids) -> Longs:
+        """Return the key of each query, −1 where it has no known answer."""
+        code = anchor.astype(np.int64) * self.relations + relation
+        if not len(self.codes):
+            return np.full(len(code), -1, dtype=np.int64)
+        place = np.minimum(np.searchsorted(self.codes, code), len(self.codes) - 1)
+        return np.where(self.codes[place] == code, place, -1)
+
+    def known(self, anchor: Ids, relation: Ids) -> tuple[Longs, Ids]:
+        """Return (row, entity) for every known answer of every query, rows ascending."""
+        key = self.keys(anchor, relation)
+        found = key >= 0
+        size = np.where(found, self.offsets[key + 1] - self.offsets[key], 0)
+        row = np.repeat(np.arange(len(key)), size)
+        # Position inside the row's own run of answers: a running count minus where the row began.
+        within = np.arange(len(row)) - np.repeat(np.cumsum(size) - size, size)
+        return row, self.answers[self.offsets[key[row]] + within]
+
+    def pair_codes(self, entities: int) -> Longs:
+        """Return key·|E| + answer of every known answer, ascending: membership is one search."""
+        key = np.repeat(np.arange(len(self)), np.diff(self.offsets))
+        return key * entities + self.answers
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a graph came from: enough to load it again."""
+
+    data: str = ""
+    labels: str = ""
+    split_seed: int = 0
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Triples with a truth value, for classification."""
+
+    triples: Ids  # [n, 3]
+    truth: npt.NDArray[np.bool_]  # [n]
+    origin: str  # where the false ones come from
+
+
+@dataclass
+class KnowledgeGraph:
+    """A graph of (head, relation, tail) triples in three splits, with everything found by index.
+
+    Arrays are int32 with columns (head, relation, tail). ``notes`` holds what a reader of the data
+    should hear once: dropped duplicates, unseen entities and the like.
+    """
+
+    entities: list[str]
+    relations: list[str]
+    train: Ids
+    valid: Ids
+    test: Ids
+    name: str = "graph"
+    source: Source = Source()
+    labels: dict[str, str] = field(default_factory=dict)
+    labelled: dict[str, Labelled] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def load(
+        cls, where: str | Path, labels: str | Path = "", split_seed: int = 0
+    ) -> KnowledgeGraph:
+        """Load a known data set by name, a folder with train/valid/test, or one file of triples.
+
+        ``labels`` names a file of (entity, label) lines; without it, an ``entity_labels.tsv``
+        beside the data is used. A single file is split 90/5/5 by ``split_seed``.
+        """
+        from nscaching.loading import load_graph
+
+        return load_graph(where, labels, split_seed)
+
+    @classmethod
+    def from_arrays(
+        cls, entities: list[str], relations: list[str], splits: dict[str, Ids], **rest: object
+    ) -> KnowledgeGraph:
+        """Build a graph from id arrays [n, 3]; repeats in a split are dropped and noted."""
+        notes: list[str] = []
+        clean: dict[str, Ids] = {}
+        for split in SPLITS:
+            triples = np.asarray(splits.get(split, np.empty((0, 3))), dtype=np.int32).reshape(-1, 3)
+            clean[split] = distinct(triples)
+            if dropped := len(triples) - len(clean[split]):
+                notes.append(f"{dropped:,} duplicate triples dropped from {split}")
+        graph = cls(entities, relations, **clean, **rest)  # type: ignore[arg-type]
+        graph.notes = [*graph.notes, *notes, *graph._unseen_notes()]
+        return graph
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{len(self.split(s)):,} {s}" for s in SPLITS)
+        return (
+            f"KnowledgeGraph({self.name}: {len(self.entities):,} entities, "
+            f"{len(self.relations):,} relations, {sizes})"
+        )
+
+    def split(self, name: str) -> Ids:
+        """Return the triples of a split by name."""
+        if name not in SPLITS:
+            raise unknown("split", name, SPLITS)
+        triples: Ids = getattr(self, name)
+        return triples
+
+    # Indices, each built once on first use.
+
+    @cached_property
+    def train_index(self) -> dict[Side, AnswerIndex]:
+        """Known answers in the training split; its keys are the keys of the negative cache."""
+        return self._index(self.train)
+
+    @cached_property
+    def filter_index(self) -> dict[Side, AnswerIndex]:
+        """Known answers in all splits, for filtered ranking."""
+        return self._index(np.concatenate([self.split(s) for s in SPLITS]))
+
+    @cached_property
+    def train_keys(self) -> dict[Side, Longs]:
+        """For each training triple, its key: (r, t) on the head side, (h, r) on the tail side."""
+        head, relation, tail = self.train.T
+        return {
+            side: index.keys(side.query(head, tail)[0], relation)
+            for side, index in self.train_index.items()
+        }
+
+    def _index(self, triples: Ids) -> dict[Side, AnswerIndex]:
+        head, relation, tail = triples.T
+        return {
+            side: AnswerIndex.build(anchor, relation, answer, len(self.relations))
+            for side in Side
+            for anchor, answer in [side.query(head, tail)]
+        }
+
+    @cached_property
+    def cardinality(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """(tph, hpt) per relation: mean tails per head and mean heads per tail in training."""
+        n = len(self.relations)
+        triples = np.bincount(self.train[:, 1], minlength=n)
+        queries = {
+            side: np.bincount(index.codes % n, minlength=n)
+            for side, index in self.train_index.items()
+        }
+        tph = triples / np.maximum(queries[Side.TAIL], 1)
+        hpt = triples / np.maximum(queries[Side.HEAD], 1)
+        return tph, hpt
+
+    @cached_property
+    def head_probability(self) -> npt.NDArray[np.float64]:
+        """Bernoulli sampling's chance per relation to replace the head: tph / (tph + hpt)."""
+        tph, hpt = self.cardinality
+        total = tph + hpt
+        return np.divide(tph, total, out=np.full_like(tph, 0.5), where=total > 0)
+
+    @cached_property
+    def mapping_classes(self) -> list[str]:
+        """Mapping class of each relation: "many" means 1.5 or more on average."""
+        tph, hpt = self.cardinality
+        return [
+            MAPPING_CLASSES[2 * int(h >= 1.5) + int(t >= 1.5)]
+            for t, h in zip(tph, hpt, strict=True)
+        ]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of names and triples: equal exactly when the data are."""
+        digest = hashlib.sha256()
+        for names in (self.entities, self.relations):
+            digest.update("\0".join(names).encode() + b"\1")
+        for split in SPLITS:
+            digest.update(np.ascontiguousarray(self.split(split)).tobytes() + b"\2")
+        return digest.hexdigest()[:16]
+
+    # Names.
+
+    def label(self, entity: int) -> str:
+        """Return the readable name of an entity: its label where there is one."""
+        name = self.entities[entity]
+        return self.labels.get(name, name)
+
+    def entity_id(self, text: str) -> int:
+        """Find an entity by name, else by label; a UserError names the nearest ones."""
+        if text in self._entity_ids:
+            return self._entity_ids[text]
+        same = self._ids_by_label.get(text.casefold(), [])
+        if len(same) > 1:
+            names = ", ".join(self.entities[i] for i in same[:5])
+            raise UserError(f"{len(same)} entities are labelled {text!r}; say which by id: {names}")
+        if not same:
+            raise unknown("entity", text, dict.fromkeys(map(self.label, range(len(self.entities)))))
+        return same[0]
+
+    def relation_id(self, text: str) -> int:
+        """Find a relation by name; a UserError names the nearest ones."""
+        folded = {name.casefold(): i for i, name in enumerate(self.relations)}
+        if text in self.relations:
+            return self.relations.index(text)
+        if text.casefold() not in folded:
+            raise unknown("relation", text, self.relations)
+        return folded[text.casefold()]
+
+    @cached_property
+    def _entity_ids(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.entities)}
+
+    @cached_property
+    def _ids_by_label(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for i in range(len(self.entities)):
+            found.setdefault(self.label(i).casefold(), []).append(i)
+        return found
+
+    def _unseen_notes(self) -> list[str]:
+        """Say which entities and relations of valid and test never occur in training."""
+        held_out = np.concatenate([self.valid, self.test])
+        notes = []
+        for kind, columns in (("entities", [0, 2]), ("relations", [1])):
+            unseen = np.setdiff1d(held_out[:, columns], self.train[:, columns])
+            if len(unseen):
+                names = self.entities if kind == "entities" else self.relations
+                example = names[unseen[0]]
+                notes.append(
+                    f"{len(unseen):,} {kind} of valid/test are not in train (such as {example!r}); "
+                    "they stay in the ranking"
+                )
+        return notes
+
+
+def distinct(triples: Ids) -> Ids:
+    """Drop repeated rows, keeping the order of first occurrence."""
+    order = np.lexsort(triples.T)  # stable: of equal rows, the earliest comes first
+    ordered = triples[order]
+    fresh = np.ones(len(triples), dtype=bool)
+    fresh[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    return triples[np.sort(order[fresh])]

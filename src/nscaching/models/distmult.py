@@ -1,0 +1,34 @@
+"""DistMult (Yang et al., 2015): a bilinear form with a diagonal matrix."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nscaching.graph import Side
+from nscaching.models._base import MODELS, Form, Model
+
+__all__ = ["DistMult"]
+
+
+@MODELS.register("DistMult")
+class DistMult(Model):
+    """f(h, r, t) = Σᵢ hᵢ·rᵢ·tᵢ; h, r, t ∈ ℝᵈ. The same for (t, r, h): it cannot tell direction."""
+
+    family = "semantic"
+    form = Form.DOT
+
+    def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
+        super().__init__(entities, relations, dim, norm)
+        self.entity = nn.Parameter(torch.empty(entities, dim))
+        self.relation = nn.Parameter(torch.empty(relations, dim))
+
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """Return ⟨h, r, t⟩."""
+        h, t = self.entity_rows(head), self.entity_rows(tail)
+        return (h * F.embedding(relation, self.relation) * t).sum(-1)
+
+    def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
+        """Return anchor ∘ r, for either side."""
+        return self.entity_rows(anchor) * F.embedding(relation, self.relation)

@@ -1,0 +1,55 @@
+"""TransH (Wang et al., 2014): translation on the relation's hyperplane."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nscaching.graph import Side
+from nscaching.models._base import MODELS, Form, Model
+
+__all__ = ["TransH"]
+
+
+@MODELS.register("TransH")
+class TransH(Model):
+    """f(h, r, t) = −‖(h − wᵀh·w) + r − (t − wᵀt·w)‖ with h, t, r and w all of unit length.
+
+    The hyperplane's normal w belongs to the relation: a row e is shifted by s = −wᵀe along v = w.
+    """
+
+    family = "translational"
+    form = Form.SHIFTED
+
+    def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
+        super().__init__(entities, relations, dim, norm)
+        self.entity = nn.Parameter(torch.empty(entities, dim))
+        self.relation = nn.Parameter(torch.empty(relations, dim))
+        self.normal = nn.Parameter(torch.empty(relations, dim))
+
+    def entity_rows(self, ids: Tensor) -> Tensor:
+        """Return unit entity vectors [..., d]."""
+        return F.normalize(F.embedding(ids, self.entity), dim=-1)
+
+    def direction(self, relation: Tensor) -> Tensor:
+        """Return the unit normal w."""
+        return F.normalize(F.embedding(relation, self.normal), dim=-1)
+
+    def shift(self, rows: Tensor, ids: Tensor, direction: Tensor) -> Tensor:
+        """Return −wᵀe."""
+        return -(rows * direction).sum(-1)
+
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """Return −‖h⊥ + r − t⊥‖, both entities projected onto the hyperplane."""
+        h, t, w = self.entity_rows(head), self.entity_rows(tail), self.direction(relation)
+        r = F.normalize(F.embedding(relation, self.relation), dim=-1)
+        h = h - (w * h).sum(-1, keepdim=True) * w
+        t = t - (w * t).sum(-1, keepdim=True) * w
+        return -self.length(h + r - t)
+
+    def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
+        """Return h⊥ + r for the tail, t⊥ − r for the head."""
+        r = F.normalize(F.embedding(relation, self.relation), dim=-1)
+        projected = self._shifted(self.entity_rows(anchor), anchor, self.direction(relation))
+        return projected + (r if side is Side.TAIL else -r)

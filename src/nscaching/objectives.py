@@ -1,0 +1,40 @@
+"""Losses of a positive score and the scores of its negatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from nscaching.config import TrainConfig
+from nscaching.models import Model
+
+__all__ = ["Objective", "choose_objective", "logistic", "margin_ranking"]
+
+# (positive [B], negative [B, K]) → loss [B], and which losses still teach something [B].
+Objective = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+# The logistic loss of a negative never reaches zero; below this its gradient is under one percent.
+LOGISTIC_ZERO = 0.01
+
+
+def margin_ranking(positive: Tensor, negative: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    """Eq. 1: Σₖ [γ − f(positive) + f(negativeₖ)]₊."""
+    loss = F.relu(margin - positive.unsqueeze(1) + negative).sum(1)
+    return loss, loss > 0
+
+
+def logistic(positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
+    """Eq. 2: ℓ(+1, f(positive)) + Σₖ ℓ(−1, f(negativeₖ)), with ℓ(α, β) = log(1 + exp(−αβ))."""
+    negative_loss = F.softplus(negative).sum(1)
+    return F.softplus(-positive) + negative_loss, negative_loss > LOGISTIC_ZERO
+
+
+def choose_objective(config: TrainConfig, model: Model) -> Objective:
+    """Return the loss that the configuration asks for, by the model's family when it says auto."""
+    translational = model.family == "translational"
+    if config.objective == "margin" or (config.objective == "auto" and translational):
+        return partial(margin_ranking, margin=config.margin)
+    return logistic

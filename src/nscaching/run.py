@@ -1,0 +1,172 @@
+"""A trained model with its graph, configuration and history: evaluate, classify, predict, save."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from nscaching import classification, evaluation
+from nscaching.card import write_card
+from nscaching.config import TrainConfig
+from nscaching.errors import UserError
+from nscaching.graph import KnowledgeGraph
+from nscaching.models import MODELS, Model
+from nscaching.plots import plot_run
+from nscaching.predict import Known, predict
+from nscaching.run_folder import CARD, PLOT, RunFolder
+from nscaching.samplers import SAMPLERS
+from nscaching.trainer import Progress, Record, Trainer, choose_device
+
+__all__ = ["Run", "train"]
+
+
+@dataclass
+class Run:
+    """What ``train`` returns and ``Run.load`` reads back."""
+
+    graph: KnowledgeGraph
+    config: TrainConfig
+    model: Model
+    history: list[Record] = field(default_factory=list)
+    best_epoch: int = 0
+    sampler_state: dict[str, Tensor] = field(default_factory=dict)
+    path: Path | None = None
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "auto") -> Run:
+        """Load a run folder; it holds everything, so the data need not be there any more."""
+        folder = RunFolder(path)
+        source, config = folder.read_config()
+        graph, (parameters, epoch) = folder.read_graph(source), folder.read_model()
+        model = MODELS.get(config.model)(
+            len(graph.entities), len(graph.relations), config.dim, config.norm
+        )
+        try:
+            model.load_state_dict(parameters)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"{folder.path}: model and configuration differ: {reason}") from None
+        model.to(choose_device(device))
+        return cls(
+            graph, config, model, folder.read_history(), epoch, folder.read_sampler(), folder.path
+        )
+
+    def result(self, split: str) -> Record | None:
+        """Return the ranking of a split that training recorded for the parameters it kept."""
+        found = [
+            r for r in self.history if r.get("split") == split and r["epoch"] == self.best_epoch
+        ]
+        return found[-1] if found else None
+
+    @property
+    def train_seconds(self) -> float:
+        """Seconds spent in training, evaluation apart."""
+        return float(sum(r["seconds"] for r in self.history if "split" not in r))
+
+    @property
+    def name(self) -> str:
+        """The folder's name, or what was trained."""
+        if self.path is not None:
+            return self.path.name
+        return f"{self.graph.name}-{self.config.model}-{self.config.sampler}".lower()
+
+    def evaluate(self, split: str = "test", **options: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Rank a split; the options are those of ``evaluation.evaluate``."""
+        return evaluation.evaluate(self.model, self.graph, split, **options)
+
+    def classify(self, split: str = "test") -> dict[str, Any]:
+        """Tell the true from the false triples of a split and report the accuracy."""
+        return classification.classify(self.model, self.graph, split)
+
+    def predict(
+        self,
+        head: str | None = None,
+        relation: str | None = None,
+        tail: str | None = None,
+        top: int = 10,
+        known: Known = "hide",
+    ) -> dict[str, Any]:
+        """Answer a triple with one gap by name, or judge a whole one."""
+        return predict(self.model, self.graph, head, relation, tail, top, known)
+
+    def save(self, path: str | Path, overwrite: bool = False) -> Path:
+        """Write the run folder and return where it is."""
+        folder = RunFolder(path)
+        folder.create(self.graph, self.config, overwrite)
+        for record in self.history:
+            folder.append(record)
+        return self._finish(folder)
+
+    def _finish(self, folder: RunFolder) -> Path:
+        """Write what only a finished run has: parameters, cache, plot and model card."""
+        self.path = folder.path
+        folder.save_model(self.model.state_dict(), self.best_epoch)
+        folder.save_sampler(self.sampler_state)
+        plot_run(self, folder.path / PLOT)
+        write_card(self, folder.path / CARD)
+        return folder.path
+
+
+def train(
+    graph: KnowledgeGraph,
+    config: TrainConfig | None = None,
+    *,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    observe: Callable[[Record], None] | None = None,
+    progress: Progress | None = None,
+    **settings: Any,  # noqa: ANN401  (fields of TrainConfig)
+) -> Run:
+    """Train a model on a graph.
+
+    ``settings`` are the fields of ``TrainConfig``, changed from ``config`` or else from the
+    defaults: ``train(graph, model="TransE", sampler="nscaching", epochs=100, seed=1)``. With
+    ``out`` the run folder is written while training goes on; ``observe`` hears every record,
+    ``progress`` every step.
+    """
+    config = TrainConfig.from_dict({**(config or TrainConfig()).to_dict(), **settings})
+    names = {"model": MODELS.canonical(config.model), "sampler": SAMPLERS.canonical(config.sampler)}
+    config = TrainConfig.from_dict({**config.to_dict(), **names})
+    folder = None if out is None else RunFolder(out)
+    if folder is not None:
+        folder.check_free(overwrite)
+    trainer = Trainer(graph, config, _warm_start(graph, config), progress)
+    if folder is not None:
+        folder.create(graph, config, overwrite)
+    history: list[Record] = []
+
+    def hear(record: Record) -> None:
+        history.append(record)
+        if folder is not None:
+            folder.append(record)
+            if record.get("best"):
+                folder.save_model(trainer.best, trainer.best_epoch)
+        if observe is not None:
+            observe(record)
+
+    trainer.train(hear)
+    run = Run(graph, config, trainer.model, history, trainer.best_epoch, trainer.sampler.state())
+    if folder is not None:
+        run._finish(folder)
+    return run
+
+
+def _warm_start(graph: KnowledgeGraph, config: TrainConfig) -> dict[str, Tensor] | None:
+    """Return the parameters of the run that ``pretrain`` names, if they fit."""
+    if not config.pretrain:
+        return None
+    before = Run.load(config.pretrain, "cpu")
+    for what, theirs, ours in (
+        ("model", before.config.model, config.model),
+        ("dim", before.config.dim, config.dim),
+        ("entities", before.graph.entities, graph.entities),
+        ("relations", before.graph.relations, graph.relations),
+    ):
+        if theirs != ours:
+            difference = f"{theirs}, here {ours}" if what in ("model", "dim") else "not the same"
+            raise UserError(f"--pretrain {config.pretrain}: its {what}: {difference}")
+    return before.model.state_dict()

@@ -1,0 +1,90 @@
+"""What a negative sampler is: it sees the batch with its row numbers, and the model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from nscaching.batches import Batch
+from nscaching.config import TrainConfig
+from nscaching.graph import KnowledgeGraph, Side
+from nscaching.models import Model
+from nscaching.registry import Registry
+
+__all__ = ["SAMPLERS", "Negatives", "Sampler"]
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """False triples for each triple of a batch; they keep its relation."""
+
+    head: Tensor  # [B, K]
+    tail: Tensor  # [B, K]
+
+
+class Sampler(ABC):
+    """Makes negatives for a batch. One object serves one training run."""
+
+    side: ClassVar[Literal["bernoulli", "uniform"] | None] = None
+    """How head or tail is chosen; None: as the configuration says."""
+
+    def __init__(
+        self, graph: KnowledgeGraph, config: TrainConfig, device: torch.device, seed: int
+    ) -> None:
+        self.config, self.device = config, device
+        self.entities = len(graph.entities)
+        self.random = torch.Generator(device).manual_seed(seed)
+        self.keys = {side: _tensor(key, device) for side, key in graph.train_keys.items()}
+        """Key of each training row: (r, t) on the head side, (h, r) on the tail side."""
+        if (self.side or config.side) == "bernoulli":
+            self.head_probability = _tensor(graph.head_probability, device)  # [|R|]
+        else:
+            self.head_probability = torch.full((len(graph.relations),), 0.5, device=device)
+        self._known = {}
+        if config.filter_known:
+            for side, index in graph.train_index.items():
+                self._known[side] = _tensor(index.pair_codes(self.entities), device)
+
+    def begin_epoch(self, epoch: int) -> None:  # noqa: B027  (most samplers need not hear)
+        """Hear that an epoch (1, 2, …) begins."""
+
+    @abstractmethod
+    def sample(self, batch: Batch, model: Model) -> Negatives:
+        """Make the negatives of a batch (Algorithm 2, steps 5 to 7)."""
+
+    def update(self, batch: Batch, model: Model) -> None:  # noqa: B027  (fixed ones do not learn)
+        """Learn from the batch, with the parameters of before its gradient step (step 8)."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what a later run or a reader would want to keep."""
+        return {}
+
+    def is_known(self, side: Side, key: Tensor, entity: Tensor) -> Tensor:
+        """Tell whether an entity completes the key to a training triple (``filter_known`` only)."""
+        code = key * self.entities + entity
+        codes = self._known[side]
+        place = torch.searchsorted(codes, code).clamp_(max=len(codes) - 1)
+        return codes[place] == code
+
+    def choose_head(self, batch: Batch) -> Tensor:
+        """Choose for each triple [B] whether its head is to be replaced, else its tail."""
+        coin = torch.rand(len(batch), generator=self.random, device=self.device)
+        return coin < self.head_probability[batch.relation]
+
+    def corrupt(self, batch: Batch, replace_head: Tensor, head: Tensor, tail: Tensor) -> Negatives:
+        """Put ``head`` [B] or ``tail`` [B] into each triple, as ``replace_head`` [B] says."""
+        return Negatives(
+            torch.where(replace_head, head, batch.head).unsqueeze(1),
+            torch.where(replace_head, batch.tail, tail).unsqueeze(1),
+        )
+
+
+def _tensor(array: object, device: torch.device) -> Tensor:
+    return torch.as_tensor(array, device=device)
+
+
+SAMPLERS: Registry[Sampler] = Registry("sampler", Sampler, "nscaching.samplers")  # type: ignore[type-abstract]

@@ -1,0 +1,135 @@
+"""NSCaching (Zhang et al., 2019): negatives from a small cache of high-scoring entities."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from nscaching.batches import Batch
+from nscaching.config import TrainConfig
+from nscaching.errors import UserError
+from nscaching.graph import KnowledgeGraph, Side
+from nscaching.models import Model
+from nscaching.samplers._base import SAMPLERS, Negatives, Sampler
+from nscaching.samplers.strategies import repeated, select
+
+__all__ = ["NSCaching"]
+
+# The start fills the cache for this many keys at once, redrawing what may not be cached so often.
+FILL_ROWS = 16384
+FILL_ROUNDS = 64
+
+
+@SAMPLERS.register("nscaching")
+class NSCaching(Sampler):
+    """Keeps N1 entities for every (r, t) and every (h, r) of training; draws negatives from them.
+
+    ``cache[side]`` is int32 [keys, N1]. A refresh scores the cached entities and N2 random ones and
+    keeps N1 of them; it happens once per key and batch, however many triples share the key.
+    """
+
+    def __init__(
+        self, graph: KnowledgeGraph, config: TrainConfig, device: torch.device, seed: int
+    ) -> None:
+        super().__init__(graph, config, device, seed)
+        if config.n1 > self.entities:
+            raise UserError(
+                f"--n1 {config.n1} is larger than the number of entities, {self.entities:,}"
+            )
+        self.refreshing = True
+        # A key is a query: its anchor and relation say all that scoring needs.
+        self._query: dict[Side, tuple[Tensor, Tensor]] = {}
+        self.cache: dict[Side, Tensor] = {}
+        for side, index in graph.train_index.items():
+            codes = torch.from_numpy(index.codes).to(device)
+            self._query[side] = codes // index.relations, codes % index.relations
+            self.cache[side] = self._fill(side, len(index))
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Refresh in the first of every lazy + 1 epochs only."""
+        self.refreshing = (epoch - 1) % (self.config.lazy + 1) == 0
+
+    def sample(self, batch: Batch, model: Model) -> Negatives:
+        """Draw an entity from the head cache or the tail cache of each triple (steps 5 to 7)."""
+        replace_head = self.choose_head(batch)
+        head, tail = (self._draw(side, self.keys[side][batch.row], model) for side in Side)
+        return self.corrupt(batch, replace_head, head, tail)
+
+    @torch.no_grad()
+    def _draw(self, side: Side, key: Tensor, model: Model) -> Tensor:
+        """Draw one cached entity for each key [B]."""
+        if self.config.draw == "uniform":
+            slot = torch.randint(
+                self.config.n1, (len(key),), generator=self.random, device=self.device
+            )
+            return self.cache[side][key, slot].long()
+        cached = self.cache[side][key].long()
+        scores = self._scores(side, key, cached, model)
+        slots = select(self.config.draw, scores, 1, self.random, self.config.temperature)
+        return cached.gather(1, slots).squeeze(1)
+
+    @torch.no_grad()
+    def update(self, batch: Batch, model: Model) -> None:
+        """Refresh the head cache and the tail cache of the batch (step 8, Algorithm 3)."""
+        if not self.refreshing:
+            return
+        for side in Side:
+            key = self.keys[side][batch.row].unique()
+            fresh = self._random_entities(len(key), self.config.n2)
+            candidates = torch.cat([self.cache[side][key].long(), fresh], dim=1)  # [keys, N1 + N2]
+            scores = self._scores(side, key, candidates, model)
+            self.cache[side][key] = self._keep(side, key, candidates, scores).int()
+
+    def state(self) -> dict[str, Tensor]:
+        """Return both caches."""
+        return {f"{side.value}_cache": cache for side, cache in self.cache.items()}
+
+    def _scores(self, side: Side, key: Tensor, candidates: Tensor, model: Model) -> Tensor:
+        anchor, relation = self._query[side]
+        return model.score_candidates(side, anchor[key], relation[key], candidates)
+
+    def _keep(self, side: Side, key: Tensor, candidates: Tensor, scores: Tensor) -> Tensor:
+        """Choose N1 of the candidates of each key."""
+        chosen = select(
+            self.config.refresh,
+            scores,
+            self.config.n1,
+            self.random,
+            self.config.temperature,
+            self._excluded(side, key, candidates),
+        )
+        return candidates.gather(1, chosen)
+
+    def _excluded(self, side: Side, key: Tensor, candidates: Tensor) -> Tensor | None:
+        """Mark the candidates [keys, C] that may not be cached: repeats in a set, known triples."""
+        excluded = repeated(candidates) if self.config.candidates == "set" else None
+        if self.config.filter_known:
+            known = self.is_known(side, key.unsqueeze(1), candidates)
+            excluded = known if excluded is None else excluded | known
+        return excluded
+
+    def _random_entities(self, rows: int, columns: int) -> Tensor:
+        return torch.randint(
+            self.entities, (rows, columns), generator=self.random, device=self.device
+        )
+
+    def _fill(self, side: Side, keys: int) -> Tensor:
+        """Fill the cache with random entities that may be cached."""
+        cache = torch.empty(keys, self.config.n1, dtype=torch.int32, device=self.device)
+        for key in torch.arange(keys, device=self.device).split(FILL_ROWS):
+            if 2 * self.config.n1 > self.entities:  # redrawing would take long: choose among all
+                everyone = torch.arange(self.entities, device=self.device)
+                entities = everyone.expand(len(key), -1)
+            else:
+                entities = self._random_entities(len(key), self.config.n1)
+            excluded = self._excluded(side, key, entities)
+            for _ in range(FILL_ROUNDS):
+                if excluded is None or entities.shape[1] > self.config.n1 or not excluded.any():
+                    break
+                fresh = self._random_entities(*entities.shape)
+                entities = torch.where(excluded, fresh, entities)
+                excluded = self._excluded(side, key, entities)
+            equal = torch.zeros(entities.shape, device=self.device)
+            chosen = select("uniform", equal, self.config.n1, self.random, excluded=excluded)
+            cache[key] = entities.gather(1, chosen).int()
+        return cache

@@ -1,0 +1,51 @@
+"""Ways to choose columns of a score matrix: a draw and a refresh are both that."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+__all__ = ["Strategy", "repeated", "select"]
+
+Strategy = Literal["uniform", "importance", "top"]
+
+
+def select(
+    strategy: Strategy,
+    scores: Tensor,
+    count: int,
+    generator: torch.Generator,
+    temperature: float = 1.0,
+    excluded: Tensor | None = None,
+) -> Tensor:
+    """Choose ``count`` distinct columns of each row: scores [n, C] → indices [n, count].
+
+    - importance: one by one with probability softmax(scores / temperature) over what is left.
+      Adding Gumbel noise and taking the largest gives exactly that distribution, with no loop.
+    - top: the largest scores.
+    - uniform: any columns, equally likely.
+
+    ``excluded`` [n, C] marks columns not to be chosen. Where fewer than ``count`` are left, those
+    are taken again in turn, so that a row is always full.
+    """
+    if strategy == "top":
+        keys = scores.clone()
+    else:
+        gumbel = torch.empty_like(scores).exponential_(generator=generator).log_().neg_()
+        keys = gumbel if strategy == "uniform" else gumbel.add_(scores / temperature)
+    if excluded is None:
+        return keys.topk(count, dim=1).indices
+    order = keys.masked_fill_(excluded, float("-inf")).topk(count, dim=1).indices
+    left = (~excluded).sum(1, keepdim=True).clamp(min=1)
+    turn = torch.arange(count, device=scores.device).unsqueeze(0) % left
+    return order.gather(1, turn)
+
+
+def repeated(ids: Tensor) -> Tensor:
+    """Mark in each row [n, C] the ids that stand in an earlier column already."""
+    ordered, place = ids.sort(dim=1, stable=True)
+    again = torch.zeros_like(ids, dtype=torch.bool)
+    again[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+    return torch.zeros_like(again).scatter_(1, place, again)

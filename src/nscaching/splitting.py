@@ -1,0 +1,43 @@
+"""One file of triples → train, valid and test."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nscaching.graph import Ids
+
+__all__ = ["split_triples"]
+
+
+def split_triples(triples: Ids, seed: int, share: float = 0.05) -> dict[str, Ids]:
+    """Hold out ``share`` of the triples for valid and as many for test, by seed.
+
+    A triple is held out only while its head, tail and relation still occur in train, so that
+    nothing unseen is asked for; a sparse graph may therefore yield fewer than asked.
+    """
+    goal = round(share * len(triples))
+    entity_left = np.bincount(triples[:, [0, 2]].ravel()).tolist()
+    relation_left = np.bincount(triples[:, 1]).tolist()
+    held_out: list[int] = []
+    for row in np.random.default_rng(seed).permutation(len(triples)).tolist():
+        if len(held_out) == 2 * goal:
+            break
+        head, relation, tail = triples[row].tolist()
+        needed = 3 if head == tail else 2  # a loop takes two occurrences of one entity
+        if (
+            entity_left[head] >= needed
+            and entity_left[tail] >= needed
+            and relation_left[relation] >= 2
+        ):
+            entity_left[head] -= 1
+            entity_left[tail] -= 1
+            relation_left[relation] -= 1
+            held_out.append(row)
+    half = (len(held_out) + 1) // 2
+    in_train = np.ones(len(triples), dtype=bool)
+    in_train[held_out] = False
+    return {
+        "train": triples[in_train],
+        "valid": triples[np.sort(held_out[:half])],
+        "test": triples[np.sort(held_out[half:])],
+    }

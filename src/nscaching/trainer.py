@@ -1,0 +1,148 @@
+"""The training loop: Algorithm 2 of the paper."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nscaching.batches import TrainingTriples
+from nscaching.config import TrainConfig
+from nscaching.errors import UserError
+from nscaching.evaluation import METRICS, evaluate
+from nscaching.graph import KnowledgeGraph
+from nscaching.models import MODELS
+from nscaching.objectives import choose_objective
+from nscaching.probes import EpochMeter
+from nscaching.samplers import SAMPLERS
+
+__all__ = ["Progress", "Record", "Trainer", "choose_device"]
+
+Record = dict[str, Any]
+"""One line of metrics.jsonl: an epoch, or a ranking of a split."""
+
+Progress = Callable[[str, int, int], None]
+"""Hears (what is going on, steps done, steps in all)."""
+
+
+class Trainer:
+    """Trains one model on one graph, keeping the parameters of the best validation MRR."""
+
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        config: TrainConfig,
+        start: dict[str, Tensor] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        torch.set_flush_denormal(True)  # numbers next to zero are a hundred times slower on CPUs
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        self.graph, self.config, self.device = graph, config, choose_device(config.device)
+        self.model = MODELS.get(config.model)(
+            len(graph.entities), len(graph.relations), config.dim, config.norm
+        )
+        self.model.reset(torch.Generator().manual_seed(_seed(config, 0)))
+        if start is not None:
+            self.model.load_state_dict(start)
+        self.model.to(self.device)
+        self.triples = TrainingTriples(graph, self.device, _seed(config, 1))
+        self.sampler = SAMPLERS.get(config.sampler)(graph, config, self.device, _seed(config, 2))
+        self.objective = choose_objective(config, self.model)
+        # The penalty λ/2·‖Θ‖² belongs to the sum over all triples; a batch takes its share.
+        share = min(1.0, config.batch_size / len(self.triples))
+        self.optimizer = torch.optim.Adam(
+            self.model.parameters(), lr=config.lr, weight_decay=config.penalty * share, fused=True
+        )
+        self.progress = progress
+        self.best: dict[str, Tensor] = {}
+        self.best_epoch, self.best_mrr = 0, float("-inf")
+        self.seconds = 0.0  # spent in training, evaluation apart
+
+    def train(self, observe: Callable[[Record], None]) -> None:
+        """Run all epochs and rank the test triples with the parameters that were best.
+
+        ``observe`` hears a record after each epoch and each ranking.
+        """
+        without_gain = 0
+        every = self.config.validate_every if len(self.graph.valid) else 0
+        for epoch in range(1, self.config.epochs + 1):
+            observe(self.epoch(epoch))
+            if every and (epoch % every == 0 or epoch == self.config.epochs):
+                record = self.validate(epoch)
+                without_gain = 0 if record["best"] else without_gain + 1
+                observe(record)
+                if self.config.patience and without_gain >= self.config.patience:
+                    break
+        if not every:
+            self.keep(self.config.epochs)
+        self.model.load_state_dict(self.best)
+        if len(self.graph.test):
+            observe(self.rank("test", self.best_epoch))
+
+    def epoch(self, epoch: int) -> Record:
+        """Pass over the training triples once."""
+        began = time.perf_counter()
+        meter = EpochMeter(self.device)
+        self.sampler.begin_epoch(epoch)
+        for batch in self.triples.batches(self.config.batch_size):
+            negatives = self.sampler.sample(batch, self.model)  # Algorithm 2, steps 5 to 7
+            self.sampler.update(batch, self.model)  # step 8, Algorithm 3
+            positive = self.model.score(batch.head, batch.relation, batch.tail)
+            relation = batch.relation.unsqueeze(1)
+            negative = self.model.score(negatives.head, relation, negatives.tail)
+            loss, teaching = self.objective(positive, negative)  # Eq. 1 or Eq. 2
+            self.optimizer.zero_grad()
+            loss.sum().backward()
+            meter.observe(loss, teaching, self.model)
+            self.optimizer.step()
+            self._report("training", meter.triples, len(self.triples))
+        record = {"epoch": epoch, **meter.read(), "seconds": time.perf_counter() - began}
+        self.seconds += record["seconds"]
+        if not record["loss"] < float("inf"):
+            raise UserError(f"the loss is {record['loss']} in epoch {epoch}: try a lower --lr")
+        return record
+
+    def validate(self, epoch: int) -> Record:
+        """Rank the validation triples and keep the parameters if they are the best so far."""
+        record = self.rank("valid", epoch)
+        record["best"] = record["mrr"] > self.best_mrr
+        if record["best"]:
+            self.best_mrr = record["mrr"]
+            self.keep(epoch)
+        return record
+
+    def rank(self, split: str, epoch: int) -> Record:
+        """Rank a split with the parameters of now."""
+        began = time.perf_counter()
+        result = evaluate(
+            self.model, self.graph, split, progress=lambda done, of: self._report(split, done, of)
+        )
+        figures = {name: result[name] for name in METRICS}
+        seconds = {"trained_seconds": self.seconds, "seconds": time.perf_counter() - began}
+        return {"epoch": epoch, "split": split, **figures, **seconds}
+
+    def _report(self, what: str, done: int, of: int) -> None:
+        if self.progress is not None:
+            self.progress(what, done, of)
+
+    def keep(self, epoch: int) -> None:
+        """Remember the parameters of now as the best."""
+        self.best_epoch = epoch
+        self.best = {name: value.clone() for name, value in self.model.state_dict().items()}
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device that "auto", "cpu" or "cuda" stands for here."""
+    there = torch.cuda.is_available()
+    if name == "cuda" and not there:
+        raise UserError("--device cuda: PyTorch finds no CUDA device here; use cpu or auto")
+    return torch.device("cuda" if there and name != "cpu" else "cpu")
+
+
+def _seed(config: TrainConfig, purpose: int) -> int:
+    """Return a seed of its own for each random purpose of a run."""
+    return 1000 * config.seed + purpose

@@ -1,0 +1,30 @@
+"""Fixtures that every test may use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+# Read before `_own_surroundings` takes it away.
+_MIRROR = os.environ.get("NSCACHING_MIRROR")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_surroundings(tmp_path_factory):
+    """Keep every test away from the user's cache and from the user's mirror."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NSCACHING_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.delenv("NSCACHING_MIRROR", raising=False)
+        yield
+
+
+@pytest.fixture(scope="session")
+def mirror() -> Path:
+    """Return the folder that holds the files of the benchmark data sets, or skip the test."""
+    shared = Path(__file__).parents[2] / "shared" / "datasets"
+    for folder in ([Path(_MIRROR)] if _MIRROR else []) + [shared]:
+        if (folder / "openke").is_dir():
+            return folder.resolve()
+    pytest.skip("no benchmark data: NSCACHING_MIRROR names no folder that holds openke/")

@@ -43,6 +43,7 @@ def write_card(run: Run, path: Path) -> None:
     ]
     notes = "".join(f"- {note}\n" for note in graph.notes)
     device = run.model.entity.device.type
+    best = "the best by validation MRR" if run.result("valid") else "the last"
     text = f"""# {run.config.model} with {run.config.sampler} on {graph.name}
 
 A knowledge-graph embedding trained by nscaching: it scores triples (head, relation, tail), higher
@@ -63,8 +64,8 @@ or, with every setting as it was, `nscaching train --config config.toml --out NE
 
 ## Results
 
-Parameters of epoch {run.best_epoch}, the best by validation MRR; {run.train_seconds:.1f} seconds of
-training on {device}, evaluation apart.
+Parameters of epoch {run.best_epoch}, {best}; {run.train_seconds:.1f} seconds of training
+on {device}, evaluation apart.
 
 | split | MRR | MR | Hit@1 | Hit@3 | Hit@10 |
 |---|---|---|---|---|---|

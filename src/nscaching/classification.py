@@ -11,7 +11,7 @@ import torch
 
 from nscaching.errors import UserError
 from nscaching.graph import Ids, KnowledgeGraph, Labelled, Side
-from nscaching.models import Model
+from nscaching.models import Model, finite
 
 __all__ = ["Thresholds", "classify", "fit_thresholds", "labelled_triples", "score_triples"]
 
@@ -41,20 +41,22 @@ def labelled_triples(graph: KnowledgeGraph, split: str) -> Labelled:
     A made negative replaces the head or the tail by an entity that stands on that side of the
     relation in training, where there is one that makes no known triple.
     """
-    if split in graph.labelled:
+    if split in graph.labelled and len(graph.labelled[split].truth):
         return graph.labelled[split]
     triples = graph.split(split)
     if not len(triples):
         raise UserError(f"the {split} split of {graph.name} is empty: there is nothing to classify")
     random = np.random.default_rng(NEGATIVE_SEED)
     false = triples.copy()
+    seen: dict[tuple[int, int], Ids] = {}  # (relation, column) → the entities there in training
     for row, (head, relation, tail) in enumerate(triples):
         side = Side.HEAD if random.random() < 0.5 else Side.TAIL
         column = 0 if side is Side.HEAD else 2
         anchor, _ = side.query(head, tail)
         taken = graph.filter_index[side].known(np.array([anchor]), np.array([relation]))[1]
-        seen = graph.train[graph.train[:, 1] == relation, column]
-        choice = np.setdiff1d(seen, taken)
+        if (relation, column) not in seen:
+            seen[relation, column] = np.unique(graph.train[graph.train[:, 1] == relation, column])
+        choice = np.setdiff1d(seen[relation, column], taken, assume_unique=True)
         if not len(choice):
             choice = np.setdiff1d(np.arange(len(graph.entities)), taken)
         if len(choice):
@@ -70,7 +72,7 @@ def score_triples(model: Model, triples: Ids, piece: int = 65536) -> Scores:
     """Score triples [n, 3]."""
     columns = torch.from_numpy(np.ascontiguousarray(triples)).long().to(model.entity.device)
     parts = [model.score(*part.unbind(1)).double().cpu() for part in columns.split(piece)]
-    return torch.cat(parts).numpy() if parts else np.empty(0)
+    return finite(torch.cat(parts)).numpy()
 
 
 def fit_thresholds(scores: Scores, truth: Truth, relations: Ids) -> Thresholds:
@@ -91,11 +93,13 @@ def best_threshold(scores: Scores, truth: Truth) -> float:
     between_equals = np.zeros(len(gain), dtype=bool)
     between_equals[1:-1] = ordered[1:] == ordered[:-1]
     k = int(np.argmax(np.where(between_equals, gain.min() - 1, gain)))
-    if k == 0:
-        return float(np.nextafter(ordered[0], np.inf))
+    if k == 0:  # the next number above; near zero one that is not flushed to zero
+        return float(ordered[0] + np.finfo(np.float64).eps * max(1.0, abs(ordered[0])))
     if k == len(ordered):
         return float(ordered[-1])
-    return float((ordered[k - 1] + ordered[k]) / 2)
+    middle = float((ordered[k - 1] + ordered[k]) / 2)
+    # Between two neighbouring numbers there is none, and the mean may be rounded to the lower.
+    return middle if middle > ordered[k] else float(ordered[k - 1])
 
 
 def classify(model: Model, graph: KnowledgeGraph, split: str = "test") -> dict[str, Any]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import sys
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +17,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from nscaching import __version__
 from nscaching.config import TrainConfig
-from nscaching.errors import UserError, unknown
+from nscaching.errors import UserError, unknown, user_path
 
 __all__ = ["main"]
 
@@ -64,7 +66,7 @@ class Train:
     overwrite: bool = False
     """Replace the run folder if it exists."""
     config: str = ""
-    """TOML file of settings, such as a run's config.toml; flags go before it."""
+    """TOML file of settings, such as a run's config.toml; flags win over it."""
     labels: str = ""
     """File of entity, tab, label lines; empty: entity_labels.tsv beside the data, if any."""
     split_seed: int = 0
@@ -77,6 +79,7 @@ class Train:
 
         if not self.where:
             raise UserError("say what to train on: a known data set, a folder or a file")
+        work.check(self.settings, self.out, self.overwrite)
         graph = work.load(self.where, self.labels, self.split_seed)
         show.graph(graph)
         out = self.out or work.free_path(work.default_out(graph, self.settings))
@@ -186,7 +189,7 @@ class Compare:
         from nscaching import show, work
 
         runs = [work.load_run(path, "cpu") for path in self.paths]
-        plot = Path(self.plot) if self.plot else work.free_path(Path("compare.png"))
+        plot = user_path(self.plot) if self.plot else work.free_path(Path("compare.png"))
         show.comparison(runs, work.compare(runs, plot, self.overwrite), self.json)
 
 
@@ -201,12 +204,13 @@ class Demo:
     """Folder for the two runs; empty: a new one under runs/."""
     epochs: int = 60
     """Epochs of each training."""
+    json: Json = False
 
     def run(self) -> None:
         """Run the demonstration."""
         from nscaching import demo
 
-        demo.run(self.out, self.epochs)
+        demo.run(self.out, self.epochs, self.json)
 
 
 VERBS: dict[str, type[Verb]] = {
@@ -225,22 +229,32 @@ def main(argv: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names on a terminal without UTF-8
     try:
         _dispatch(words)
-    except UserError as error:
-        if debug:
-            raise
-        sys.exit(_complain(str(error)))
+        sys.stdout.flush()  # here, where an error of writing is still heard
     except KeyboardInterrupt:
         sys.stderr.write("nscaching: stopped\n")
         sys.exit(130)
     except BrokenPipeError:  # such as `nscaching … | head`
         sys.stderr.close()
         sys.exit(141)
+    except (UserError, OSError, MemoryError, RuntimeError) as error:
+        if debug or not _is_outside(error):
+            raise
+        sys.exit(_complain(str(error) or "not enough memory"))
+
+
+def _is_outside(error: Exception) -> bool:
+    """Say whether an error comes from input, disk or memory; PyTorch has no class for the last."""
+    return not isinstance(error, RuntimeError) or "memory" in str(error)
 
 
 def _complain(message: str) -> int:
-    sys.stderr.write(f"nscaching: {' '.join(message.split())}\n")
+    one_line = " ".join(line.strip() for line in message.splitlines())
+    printable = "".join(" " if unicodedata.category(c) == "Cc" else c for c in one_line)
+    sys.stderr.write(f"nscaching: {printable}\n")
     return 2
 
 
@@ -300,21 +314,23 @@ def _from_file(words: list[str]) -> Train | None:
         return None
     from nscaching.run_folder import read_settings
 
-    source, settings = read_settings(Path(paths[-1]))
+    source, settings = read_settings(user_path(paths[-1]))
     return Train(
         where=source.data, settings=settings, labels=source.labels, split_seed=source.split_seed
     )
 
 
 def _first_sentence(box: str) -> str:
-    """Return the first paragraph of the parser's framed message."""
-    inside = [line.strip("│ ") for line in box.splitlines()[1:]]
-    paragraph: list[str] = []
-    for line in inside:
-        if set(line) <= set("─╰╯"):
-            break
-        paragraph.append(line)
-    return " ".join(paragraph) or " ".join(box.split())
+    """Return the first paragraph of the parser's message: title, paragraphs and rules, framed."""
+
+    def is_rule(line: str) -> bool:
+        return set(line) <= set("─╰╯-")
+
+    lines = [line.strip("│ ") for line in box.splitlines()[1:]]
+    paragraph = itertools.takewhile(
+        lambda line: not is_rule(line), itertools.dropwhile(is_rule, lines)
+    )
+    return (" ".join(paragraph) or " ".join(box.split())).rstrip(".")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from nscaching.errors import UserError, unknown
 
-__all__ = ["TrainConfig", "read_toml", "write_toml"]
+__all__ = ["TrainConfig", "check_type", "read_toml", "write_toml"]
+
+MOST = 2**31 - 1  # of any whole number: beyond it PyTorch's seeds and sizes overflow
+MOST_THREADS = 1024  # far beyond it OpenMP ends the process
 
 
 @dataclass(frozen=True)
@@ -71,12 +74,14 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self)).items():
-            _check_type(flag(name), hint, getattr(self, name))
-        least: dict[str, float] = {"seed": 0, "lazy": 0, "validate_every": 0, "patience": 0}
-        least |= {"threads": 0, "dim": 1, "epochs": 1, "batch_size": 1, "n1": 1, "n2": 1}
+            object.__setattr__(self, name, check_type(flag(name), hint, getattr(self, name)))
+        least = {"seed": 0, "lazy": 0, "validate_every": 0, "patience": 0, "threads": 0}
+        least |= {"dim": 1, "epochs": 1, "batch_size": 1, "n1": 1, "n2": 1}
         for name, bound in least.items():
-            if getattr(self, name) < bound:
-                raise UserError(f"{flag(name)} must be at least {bound}, not {getattr(self, name)}")
+            value, most = getattr(self, name), MOST_THREADS if name == "threads" else MOST
+            if not bound <= value <= most:
+                kind, limit = ("least", bound) if value < bound else ("most", most)
+                raise UserError(f"{flag(name)} must be at {kind} {limit}, not {value}")
         for name in ("lr", "temperature"):
             value = getattr(self, name)
             if not (value > 0 and math.isfinite(value)):
@@ -94,7 +99,7 @@ class TrainConfig:
             if key not in hints:
                 raise UserError(f"{where}: {unknown('key', key, hints)}")
         checked = {
-            key: _check_type(f"{where}: {key}", hints[key], value) for key, value in values.items()
+            key: check_type(f"{where}: {key}", hints[key], value) for key, value in values.items()
         }
         try:
             return cls(**checked)
@@ -111,13 +116,15 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _check_type(what: str, hint: Any, value: Any) -> Any:  # noqa: ANN401  (any field's type)
+def check_type(what: str, hint: Any, value: Any) -> Any:  # noqa: ANN401  (any field's type)
+    """Return the value, a whole number as a float where one is asked for, or raise a UserError."""
     if get_origin(hint) is Literal:
-        if value not in get_args(hint) or isinstance(value, bool):
-            raise unknown(f"value of {what}:", str(value), map(str, get_args(hint)))
+        choices = get_args(hint)
+        if value not in choices or type(value) is not type(choices[0]):
+            raise unknown(f"value of {what}:", str(value), map(str, choices))
         return value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return float(value) if abs(value) < 10**300 else math.inf
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
         raise UserError(f"{what} must be of type {hint.__name__}, not {value!r}")
     return value
@@ -126,8 +133,8 @@ def _check_type(what: str, hint: Any, value: Any) -> Any:  # noqa: ANN401  (any 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file, or raise a UserError that names the file and the place."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"{path}: cannot read it: {reason}") from error
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from nscaching import show, work
 from nscaching.config import TrainConfig
+from nscaching.errors import UserError, user_path
 
 __all__ = ["run"]
 
+SAMPLERS = ("nscaching", "bernoulli")
 QUESTIONS = (
     {"head": "Portugal", "relation": "speaks"},
     {"relation": "borders", "tail": "Germany"},
@@ -17,19 +18,15 @@ QUESTIONS = (
 )
 
 
-def run(out: str, epochs: int) -> None:
+def run(out: str, epochs: int, as_json: bool = False) -> None:
     """Train twice with the same settings, compare, and answer three questions."""
-    folder = Path(out) if out else work.free_path(Path("runs") / "demo")
+    folder = user_path(out) if out else work.free_path(Path("runs") / "demo")
+    if folder.exists():
+        raise UserError(f"{folder} exists already; choose another --out")
+    configs = [TrainConfig(sampler=sampler, epochs=epochs) for sampler in SAMPLERS]
     graph = work.load("world")
     show.graph(graph)
-    runs = [
-        work.train(graph, TrainConfig(sampler=sampler, epochs=epochs), folder / sampler)
-        for sampler in ("nscaching", "bernoulli")
-    ]
+    runs = [work.train(graph, config, folder / config.sampler) for config in configs]
     plot = work.compare(runs, folder / "compare.png")
-    sys.stdout.write("\n")
-    show.comparison(runs, plot, as_json=False)
-    for question in QUESTIONS:
-        sys.stdout.write("\n")
-        show.prediction(runs[0].predict(**question, top=3, known="mark"), as_json=False)
-    sys.stdout.write(f"\nrun folders: {', '.join(str(r.path) for r in runs)}\n")
+    answers = [runs[0].predict(**question, top=3, known="mark") for question in QUESTIONS]
+    show.demonstration(runs, plot, answers, as_json)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
-__all__ = ["UserError", "unknown"]
+__all__ = ["UserError", "unknown", "user_path"]
 
 
 class UserError(Exception):
@@ -27,3 +28,11 @@ def unknown(kind: str, name: str, known: Iterable[str], most: int = 5) -> UserEr
             f"unknown {kind} {name!r}; none of the {len(names):,} known is close to it"
         )
     return UserError(f"unknown {kind} {name!r}; nearest: {', '.join(folded[n] for n in near)}")
+
+
+def user_path(path: str | Path) -> Path:
+    """Return a path as the user means it: a leading ~ is the home folder."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise UserError(f"{path}: there is no such home folder") from None

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from nscaching.errors import UserError
+from nscaching.errors import UserError, unknown
 from nscaching.graph import MAPPING_CLASSES, Ids, KnowledgeGraph, Side
-from nscaching.models import Model
+from nscaching.models import Model, finite
 
 __all__ = ["BUDGET", "METRICS", "Ranks", "Ties", "chunk_size", "evaluate", "metrics", "rank"]
 
@@ -24,8 +24,9 @@ METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@10")
 BUDGET = 512 << 20
 """Bytes that the scores of one chunk of queries may take, temporaries included."""
 
-# Bytes per query and entity: the score (4), a copy while it is negated (4), two comparisons.
-SCORE_BYTES = 10
+# Bytes per query and entity at the peak: the table of a shifted form (4), the distances of one
+# relation (4), their negative (4) and the copy that is put into the table (4).
+SCORE_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Ranks:
 
     def resolve(self, ties: Ties) -> npt.NDArray[np.float64]:
         """Return one rank each; realistic is the mean of the two."""
+        if ties not in get_args(Ties):
+            raise unknown("way to rank ties", ties, get_args(Ties))
         if ties == "realistic":
             return (self.optimistic + self.pessimistic) / 2
         best = ties == "optimistic"
@@ -68,9 +71,8 @@ def rank(
     """
     device = model.entity.device
     chunk = chunk_size(model, budget)
-    by_relation = np.argsort(
-        triples[:, 1], kind="stable"
-    )  # shifted forms make a table per relation
+    # Together by relation: shifted forms make a table for each relation of a chunk.
+    by_relation = np.argsort(triples[:, 1], kind="stable")
     ranks = {side: np.empty((2, len(triples)), dtype=np.int64) for side in Side}
     done = 0
     for side in Side:
@@ -79,11 +81,7 @@ def rank(
             head, relation, tail = triples[rows].T
             anchor, answer = side.query(head, tail)
             known = graph.filter_index[side].known(anchor, relation) if filtered else None
-            scores = model.score_all(side, _ids(anchor, device), _ids(relation, device))
-            if torch.isnan(scores).any():
-                raise UserError(
-                    "the model gives scores that are not numbers: its training diverged"
-                )
+            scores = finite(model.score_all(side, _ids(anchor, device), _ids(relation, device)))
             target = scores.gather(1, _ids(answer, device).unsqueeze(1))  # [chunk, 1]
             if known is not None:
                 scores[_ids(known[0], device), _ids(known[1], device)] = float("-inf")

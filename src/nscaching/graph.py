@@ -144,8 +144,12 @@ class KnowledgeGraph:
         """Build a graph from id arrays [n, 3]; repeats in a split are dropped and noted."""
         notes: list[str] = []
         clean: dict[str, Ids] = {}
+        sizes = np.array([len(entities), len(relations), len(entities)])
         for split in SPLITS:
-            triples = np.asarray(splits.get(split, np.empty((0, 3))), dtype=np.int32).reshape(-1, 3)
+            given = np.asarray(splits.get(split, np.empty((0, 3), np.int32))).reshape(-1, 3)
+            if not ((given >= 0) & (given < sizes)).all():
+                raise UserError(f"the {split} split holds ids that are out of range")
+            triples = given.astype(np.int32)
             clean[split] = distinct(triples)
             if dropped := len(triples) - len(clean[split]):
                 notes.append(f"{dropped:,} duplicate triples dropped from {split}")
@@ -200,14 +204,13 @@ class KnowledgeGraph:
     def cardinality(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """(tph, hpt) per relation: mean tails per head and mean heads per tail in training."""
         n = len(self.relations)
-        triples = np.bincount(self.train[:, 1], minlength=n)
-        queries = {
-            side: np.bincount(index.codes % n, minlength=n)
-            for side, index in self.train_index.items()
-        }
-        tph = triples / np.maximum(queries[Side.TAIL], 1)
-        hpt = triples / np.maximum(queries[Side.HEAD], 1)
-        return tph, hpt
+
+        def mean_answers(index: AnswerIndex) -> npt.NDArray[np.float64]:
+            relation = index.codes % n
+            answers = np.bincount(relation, weights=np.diff(index.offsets), minlength=n)
+            return answers / np.maximum(np.bincount(relation, minlength=n), 1)
+
+        return mean_answers(self.train_index[Side.TAIL]), mean_answers(self.train_index[Side.HEAD])
 
     @cached_property
     def head_probability(self) -> npt.NDArray[np.float64]:
@@ -229,10 +232,12 @@ class KnowledgeGraph:
     def fingerprint(self) -> str:
         """Digest of names and triples: equal exactly when the data are."""
         digest = hashlib.sha256()
+        sizes = [len(self.entities), len(self.relations), *(len(self.split(s)) for s in SPLITS)]
+        digest.update(repr(sizes).encode())
         for names in (self.entities, self.relations):
-            digest.update("\0".join(names).encode() + b"\1")
+            digest.update("\0".join(names).encode() + b"\0")
         for split in SPLITS:
-            digest.update(np.ascontiguousarray(self.split(split)).tobytes() + b"\2")
+            digest.update(np.ascontiguousarray(self.split(split)).tobytes())
         return digest.hexdigest()[:16]
 
     # Names.
@@ -251,7 +256,8 @@ class KnowledgeGraph:
             names = ", ".join(self.entities[i] for i in same[:5])
             raise UserError(f"{len(same)} entities are labelled {text!r}; say which by id: {names}")
         if not same:
-            raise unknown("entity", text, dict.fromkeys(map(self.label, range(len(self.entities)))))
+            labels = map(self.label, range(len(self.entities)))
+            raise unknown("entity", text, dict.fromkeys([*labels, *self.entities]))
         return same[0]
 
     def relation_id(self, text: str) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nscaching import datasets
-from nscaching.errors import UserError, unknown
+from nscaching.errors import UserError, unknown, user_path
 from nscaching.graph import SPLITS, Ids, KnowledgeGraph, Source, distinct
 from nscaching.readers import (
     TABLE_SUFFIXES,
@@ -23,24 +23,26 @@ __all__ = ["WORLD", "load_graph"]
 
 WORLD = Path(__file__).parent / "data" / "world"
 LABELS_FILE = "entity_labels.tsv"
+OPENKE_SUFFIXES = (".txt",)
 
 
 def load_graph(where: str | Path, labels: str | Path = "", split_seed: int = 0) -> KnowledgeGraph:
     """Load a graph; see ``KnowledgeGraph.load``."""
     text = str(where)
+    if split_seed < 0:
+        raise UserError(f"--split-seed must be at least 0, not {split_seed}")
     known = datasets.find(text)
     if text.casefold() == "world":
         path, name, source = WORLD, "world", "world"
     elif known is not None:
         path, name, source = datasets.fetch(known.name), known.name, known.name
     else:
-        path = Path(where).expanduser()
-        name, source = path.name.split(".")[0] or path.resolve().name, str(path.resolve())
+        path = user_path(where)
+        name, source = _name(path), str(path.resolve())
     parts: dict[str, Any]
     if path.is_dir():
-        parts = (
-            _openke_folder(path) if (path / "train2id.txt").exists() else _folder(path, split_seed)
-        )
+        openke = _find(path, "train2id", OPENKE_SUFFIXES)
+        parts = _openke_folder(path) if openke else _folder(path, split_seed)
     elif path.exists():
         parts = _single_file(path, split_seed)
     elif path.suffix or len(path.parts) > 1:
@@ -51,65 +53,76 @@ def load_graph(where: str | Path, labels: str | Path = "", split_seed: int = 0) 
             f"{unknown('data set', text, known_names)}; and no file or folder is called so"
         )
     beside = (path if path.is_dir() else path.parent) / LABELS_FILE
-    labels_file = Path(labels).expanduser().resolve() if labels else None
+    labels_file = user_path(labels).resolve() if labels else None
     if labels_file or beside.exists():
         parts["labels"] = read_labels(labels_file or beside)
+        if parts["labels"].keys().isdisjoint(parts["entities"]):
+            parts["notes"].append(f"{labels_file or beside} labels no entity of these data")
     parts["source"] = Source(source, str(labels_file or ""), split_seed)
     return KnowledgeGraph.from_arrays(**parts, name=name)
 
 
+def _name(path: Path) -> str:
+    """Return what to call a graph: the folder's name, or the file's without its suffixes."""
+    name = path.name if path.name not in ("", "..") else path.resolve().name
+    return name if path.is_dir() else name.split(".")[0] or name
+
+
 def _openke_folder(folder: Path) -> dict[str, Any]:
-    entities = read_openke_names(folder / "entity2id.txt")
-    relations = read_openke_names(folder / "relation2id.txt")
+    def file(stem: str) -> Path | None:
+        return _find(folder, stem, OPENKE_SUFFIXES)
+
+    entities = read_openke_names(file("entity2id") or folder / "entity2id.txt")
+    relations = read_openke_names(file("relation2id") or folder / "relation2id.txt")
     sizes = len(entities), len(relations)
     splits = {
-        split: read_openke_ids(folder / f"{split}2id.txt", *sizes)
-        for split in SPLITS
-        if split == "train" or (folder / f"{split}2id.txt").exists()
+        split: read_openke_ids(path, *sizes) for split in SPLITS if (path := file(f"{split}2id"))
     }
     if not len(splits["train"]):
-        raise UserError(f"{folder / 'train2id.txt'}: the file holds no triples")
+        raise UserError(f"{file('train2id')}: the file holds no triples")
     labelled = {
-        split: read_openke_labelled(folder / f"{split}_neg.txt", *sizes)
+        split: read_openke_labelled(path, *sizes)
         for split in ("valid", "test")
-        if (folder / f"{split}_neg.txt").exists()
+        if (path := file(f"{split}_neg"))
     }
-    return {"entities": entities, "relations": relations, "splits": splits, "labelled": labelled}
+    return {
+        "entities": entities,
+        "relations": relations,
+        "splits": splits,
+        "labelled": labelled,
+        "notes": _missing(folder, splits),
+    }
 
 
 def _folder(folder: Path, split_seed: int) -> dict[str, Any]:
-    files = {split: _find_split(folder, split) for split in SPLITS}
-    train = files["train"]
-    if train is None:
+    files = {split: path for split in SPLITS if (path := _find(folder, split, TABLE_SUFFIXES))}
+    if "train" not in files:
         raise UserError(
-            f"{folder}: holds no train.tsv, train.csv, train.txt (or .gz) nor train2id.txt"
+            f"{folder}: holds no train.tsv, train.csv, train.txt nor train2id.txt (or .gz of it)"
         )
-    if files["valid"] is None and files["test"] is None:
-        return _single_file(train, split_seed)
+    if len(files) == 1:
+        return _single_file(files["train"], split_seed)
     entities, relations = NameTable(), NameTable()
-    splits = {
-        split: read_triples(file, entities, relations) for split, file in files.items() if file
-    }
-    notes = [f"{folder} has no {split} file" for split in SPLITS if files[split] is None]
+    splits = {split: read_triples(file, entities, relations) for split, file in files.items()}
     return {
         "entities": list(entities),
         "relations": list(relations),
         "splits": splits,
-        "notes": notes,
+        "notes": _missing(folder, splits),
     }
 
 
-def _find_split(folder: Path, split: str) -> Path | None:
-    found = [
-        folder / f"{split}{suffix}{packed}"
-        for suffix in TABLE_SUFFIXES
-        for packed in ("", ".gz")
-        if (folder / f"{split}{suffix}{packed}").exists()
-    ]
+def _find(folder: Path, stem: str, suffixes: tuple[str, ...]) -> Path | None:
+    """Return the one file of that stem, packed or not, or None."""
+    names = [f"{stem}{suffix}{packed}" for suffix in suffixes for packed in ("", ".gz")]
+    found = [name for name in names if (folder / name).exists()]
     if len(found) > 1:
-        names = ", ".join(path.name for path in found)
-        raise UserError(f"{folder}: which one is the {split} split? {names}")
-    return found[0] if found else None
+        raise UserError(f"{folder}: which one is to be read? {', '.join(found)}")
+    return folder / found[0] if found else None
+
+
+def _missing(folder: Path, splits: dict[str, Ids]) -> list[str]:
+    return [f"{folder} has no {split} file" for split in SPLITS if split not in splits]
 
 
 def _single_file(path: Path, split_seed: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from nscaching.run import Run
 
@@ -29,7 +31,7 @@ def plot_run(run: Run, path: Path) -> None:
     _label(right, "validation MRR")
     title = f"{run.config.model} with {run.config.sampler} on {run.graph.name}"
     figure.suptitle(_plain(title), fontsize=11)
-    figure.savefig(path)
+    _save(figure, path)
 
 
 def plot_comparison(runs: Sequence[Run], names: Sequence[str], path: Path) -> None:
@@ -39,7 +41,7 @@ def plot_comparison(runs: Sequence[Run], names: Sequence[str], path: Path) -> No
         _validation(axes, run, COLOURS[i % len(COLOURS)], _plain(name))
     _label(axes, "validation MRR")
     axes.legend(frameon=False)
-    figure.savefig(path)
+    _save(figure, path)
 
 
 def _figure(panels: int, width: float) -> tuple[Any, Sequence[Axes]]:
@@ -47,6 +49,12 @@ def _figure(panels: int, width: float) -> tuple[Any, Sequence[Axes]]:
 
     figure = Figure(figsize=(width, 3.6), dpi=150, layout="constrained")
     return figure, figure.subplots(1, panels, squeeze=False)[0]
+
+
+def _save(figure: Figure, path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in a script without a font
+        figure.savefig(path)
 
 
 def _validation(axes: Axes, run: Run, colour: str, label: str | None) -> None:
@@ -71,5 +79,5 @@ def _label(axes: Axes, what: str) -> None:
 
 
 def _plain(text: str) -> str:
-    """Keep names from being read as mathematics."""
-    return text.replace("$", r"\$")
+    """Keep names from being read as mathematics, or left out of a legend for a leading "_"."""
+    return text.replace("$", r"\$").replace("_", " _", text.startswith("_"))

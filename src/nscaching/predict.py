@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 
 from nscaching.classification import fit_thresholds, labelled_triples, score_triples
-from nscaching.errors import UserError
+from nscaching.errors import UserError, unknown
 from nscaching.graph import SPLITS, KnowledgeGraph, Side
-from nscaching.models import Model
+from nscaching.models import Model, finite
 
 __all__ = ["Answer", "predict"]
 
@@ -48,6 +48,8 @@ def predict(
         raise UserError("give at least two of head, relation and tail")
     if top < 1:
         raise UserError(f"--top must be at least 1, not {top}")
+    if known not in get_args(Known):
+        raise unknown("value of --known:", known, get_args(Known))
     h = None if head is None else graph.entity_id(head)
     r = None if relation is None else graph.relation_id(relation)
     t = None if tail is None else graph.entity_id(tail)
@@ -58,7 +60,7 @@ def predict(
     }
     if h is not None and r is not None and t is not None:
         return query | _judge(model, graph, h, r, t)
-    scores = _scores(model, h, r, t)
+    scores = finite(_scores(model, h, r, t))
     split_of = _known_answers(graph, h, r, t)
     answers: list[Answer] = []
     for best in torch.argsort(scores, descending=True, stable=True).tolist():

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from nscaching.errors import UserError, unknown
@@ -66,10 +69,14 @@ class Registry(Generic[T]):
 
     def _load(self, spec: str) -> type[T]:
         module_name, _, class_name = spec.partition(":")
+        if (here := str(Path.cwd())) not in sys.path:
+            sys.path.append(here)  # where an installed command does not look by itself
         try:
             cls = getattr(importlib.import_module(module_name), class_name)
-        except (ImportError, AttributeError) as error:
+        except Exception as error:  # the module is the user's: anything may happen in it
             raise UserError(f"cannot load {self.kind} {spec!r}: {error}") from error
-        if not (isinstance(cls, type) and issubclass(cls, self.base)):
-            raise UserError(f"{self.kind} {spec!r} is not a subclass of {self.base.__name__}")
+        if not (isinstance(cls, type) and issubclass(cls, self.base)) or inspect.isabstract(cls):
+            raise UserError(
+                f"{self.kind} {spec!r} is not a complete subclass of {self.base.__name__}"
+            )
         return cls

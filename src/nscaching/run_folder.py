@@ -5,31 +5,37 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nscaching import __version__
-from nscaching.config import TrainConfig, read_toml, write_toml
-from nscaching.errors import UserError
-from nscaching.graph import SPLITS, KnowledgeGraph, Labelled, Source
+from nscaching import __version__, evaluation
+from nscaching.config import TrainConfig, check_type, read_toml, write_toml
+from nscaching.errors import UserError, user_path
+from nscaching.graph import SPLITS, Ids, KnowledgeGraph, Labelled, Source
 
 __all__ = ["CARD", "CONFIG", "PLOT", "RunFolder", "read_settings"]
 
 CONFIG, METRICS, VOCABULARY = "config.toml", "metrics.jsonl", "vocabulary.json"
 MODEL, CACHE, TRIPLES = "model.safetensors", "cache.safetensors", "triples.safetensors"
 CARD, PLOT = "README.md", "training.png"
+NAMES = {"name": str, "entities": list, "relations": list, "labels": dict}
+PARTIAL = ".partial"
+FILES = {CONFIG, METRICS, VOCABULARY, MODEL, CACHE, TRIPLES, CARD, PLOT}
+
+# What a line of metrics.jsonl has at least: an epoch, or the ranking of a split.
+EPOCH_FIGURES = ("epoch", "loss", "seconds")
+RANKING_FIGURES = ("epoch", *evaluation.METRICS, "trained_seconds", "seconds")
 
 
 class RunFolder:
     """One run's folder on disk; it holds the data too, so that it stands on its own."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path).expanduser()
+        self.path = user_path(path)
 
     def check_free(self, overwrite: bool) -> None:
         """Refuse a path that exists, unless it is a run folder that may be overwritten."""
@@ -37,23 +43,27 @@ class RunFolder:
             return
         if not overwrite:
             raise UserError(f"{self.path} exists already; choose another --out, or say --overwrite")
-        if self.path.is_symlink() or not (self.path / CONFIG).is_file():
+        made = all((self.path / name).is_file() for name in (CONFIG, VOCABULARY))
+        if self.path.is_symlink() or not made:
             raise UserError(f"{self.path} is not a run folder, so it is not overwritten")
+        for file in self.path.iterdir():
+            if file.name.removesuffix(PARTIAL) not in FILES:
+                what = f"it holds {file.name}, which is no file of a run"
+                raise UserError(f"{self.path} is not overwritten: {what}")
 
     def create(self, graph: KnowledgeGraph, config: TrainConfig, overwrite: bool = False) -> None:
         """Make the folder with configuration and data; replace an existing run only if told to."""
         self.check_free(overwrite)
         try:
-            if self.path.exists():
-                shutil.rmtree(self.path)
-            self.path.mkdir(parents=True)
+            self.path.mkdir(parents=True, exist_ok=overwrite)
+            for file in self.path.iterdir():  # none but a run's own, as was checked
+                file.unlink()
             self._write_config(graph, config)
             self._write_graph(graph)
             (self.path / METRICS).touch()
-        except OSError as error:
-            raise UserError(
-                f"{self.path}: cannot write the run folder: {error.strerror}"
-            ) from error
+        except (OSError, UnicodeError) as error:  # UnicodeError: a path that is not UTF-8
+            reason = getattr(error, "strerror", None) or error
+            raise UserError(f"{self.path}: cannot write the run folder: {reason}") from error
 
     def append(self, record: dict[str, Any]) -> None:
         """Add a line to metrics.jsonl."""
@@ -77,18 +87,24 @@ class RunFolder:
 
     def read_history(self) -> list[dict[str, Any]]:
         """Read metrics.jsonl."""
-        try:
-            lines = (self.path / METRICS).read_text(encoding="utf-8").splitlines()
-            return [json.loads(line) for line in lines]
-        except (OSError, ValueError) as error:
-            raise UserError(f"{self.path / METRICS}: cannot read it: {error}") from error
+        records = []
+        for number, line in enumerate(self._read_text(METRICS).split("\n"), 1):
+            if line:
+                record = _from_json(f"{self.path / METRICS}:{number}", line)
+                if not _is_record(record):
+                    raise UserError(f"{self.path / METRICS}:{number}: not a line of metrics")
+                records.append(record)
+        return records
 
     def read_model(self) -> tuple[dict[str, Tensor], int]:
         """Read the parameters and the epoch they are of."""
         if not (self.path / MODEL).is_file():
             raise UserError(f"{self.path} holds no model: its training did not get that far")
         tensors, metadata = self._load(MODEL)
-        return tensors, int(metadata.get("epoch", "0"))
+        epoch = metadata.get("epoch", "")
+        if not (epoch.isascii() and epoch.isdigit()):
+            raise UserError(f"{self.path / MODEL}: does not say of which epoch it is")
+        return tensors, int(epoch)
 
     def read_sampler(self) -> dict[str, Tensor]:
         """Read what the sampler kept."""
@@ -96,19 +112,38 @@ class RunFolder:
 
     def read_graph(self, source: Source) -> KnowledgeGraph:
         """Read names and triples."""
-        try:
-            names = json.loads((self.path / VOCABULARY).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise UserError(f"{self.path / VOCABULARY}: cannot read it: {error}") from error
+        names = _from_json(f"{self.path / VOCABULARY}", self._read_text(VOCABULARY))
+        if not _is_vocabulary(names):
+            raise UserError(f"{self.path / VOCABULARY}: not the vocabulary of a run")
+        entities, relations = len(names["entities"]), len(names["relations"])
         tensors, origins = self._load(TRIPLES)
-        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+
+        def rows(name: str, *bounds: int) -> Ids:
+            tensor = tensors.get(name, torch.empty(0))
+            if (
+                tensor.dtype != torch.int32
+                or tensor.shape[1:] != (len(bounds),)
+                or not ((tensor >= 0) & (tensor < torch.tensor(bounds))).all()
+            ):
+                raise UserError(f"{self.path / TRIPLES}: its {name} triples do not fit the names")
+            return tensor.numpy()
+
+        columns = entities, relations, entities
+        splits: dict[str, Any] = {split: rows(split, *columns) for split in SPLITS}
         labelled = {
-            split: Labelled(rows[:, :3], rows[:, 3] == 1, origins[split])
+            split: Labelled(found[:, :3], found[:, 3] == 1, origins.get(split, TRIPLES))
             for split in SPLITS
-            if (rows := arrays.get(f"{split}_labelled")) is not None
+            if f"{split}_labelled" in tensors
+            for found in [rows(f"{split}_labelled", *columns, 2)]
         }
-        parts: dict[str, Any] = {**names, **{split: arrays[split] for split in SPLITS}}
-        return KnowledgeGraph(**parts, source=source, labelled=labelled)
+        return KnowledgeGraph(**names, **splits, source=source, labelled=labelled)
+
+    def _read_text(self, name: str) -> str:
+        try:
+            return (self.path / name).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UserError(f"{self.path / name}: cannot read it: {reason}") from error
 
     def _write_config(self, graph: KnowledgeGraph, config: TrainConfig) -> None:
         values = dataclasses.asdict(graph.source) | config.to_dict()
@@ -121,8 +156,7 @@ class RunFolder:
         write_toml(self.path / CONFIG, values)
 
     def _write_graph(self, graph: KnowledgeGraph) -> None:
-        fields = ("name", "entities", "relations", "labels")
-        names = {name: getattr(graph, name) for name in fields}
+        names = {name: getattr(graph, name) for name in NAMES}
         text = json.dumps(names, ensure_ascii=False, indent=0)
         (self.path / VOCABULARY).write_text(text, encoding="utf-8")
         tensors = {split: torch.from_numpy(graph.split(split).copy()) for split in SPLITS}
@@ -136,7 +170,7 @@ class RunFolder:
     ) -> None:
         from safetensors.torch import save_file
 
-        unfinished = self.path / f"{name}.partial"
+        unfinished = self.path / f"{name}{PARTIAL}"
         whole = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
         save_file(whole, unfinished, metadata)
         os.replace(unfinished, self.path / name)  # noqa: PTH105  (the name says that it replaces)
@@ -157,8 +191,31 @@ def read_settings(path: Path) -> tuple[Source, TrainConfig]:
     values = read_toml(path)
     values.pop("record", None)
     origin = {
-        field.name: values.pop(field.name)
-        for field in dataclasses.fields(Source)
-        if field.name in values
+        key: check_type(f"{path}: {key}", hint, values.pop(key))
+        for key, hint in get_type_hints(Source).items()
+        if key in values
     }
     return Source(**origin), TrainConfig.from_dict(values, str(path))
+
+
+def _from_json(where: str, text: str) -> Any:  # noqa: ANN401  (JSON may be anything)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: cannot read it: {error}") from error
+
+
+def _is_record(value: Any) -> bool:  # noqa: ANN401
+    if not isinstance(value, dict):
+        return False
+    figures = RANKING_FIGURES if "split" in value else EPOCH_FIGURES
+    return all(isinstance(value.get(name), int | float) for name in figures)
+
+
+def _is_vocabulary(value: Any) -> bool:  # noqa: ANN401
+    if not isinstance(value, dict) or value.keys() != NAMES.keys():
+        return False
+    if not all(isinstance(value[name], kind) for name, kind in NAMES.items()):
+        return False
+    texts = [*value["entities"], *value["relations"], *value["labels"].values()]
+    return all(isinstance(text, str) for text in texts)

@@ -6,40 +6,60 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from nscaching import datasets as known_datasets
+from nscaching.errors import UserError
 from nscaching.evaluation import METRICS
 from nscaching.graph import KnowledgeGraph
 from nscaching.run import Run
 
-__all__ = ["classification", "comparison", "datasets", "evaluation", "graph", "prediction", "run"]
+__all__ = [
+    "classification",
+    "comparison",
+    "datasets",
+    "demonstration",
+    "evaluation",
+    "graph",
+    "prediction",
+    "run",
+]
+
+# In a file or a pipe, no line of a table is broken.
+FILE_WIDTH = 1 << 16
 
 HEADINGS = {"mrr": "MRR", "mr": "MR", "hits@1": "Hit@1", "hits@3": "Hit@3", "hits@10": "Hit@10"}
 
 
 def _json(value: object) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    try:
+        text = json.dumps(value, indent=2, ensure_ascii=plain, allow_nan=False)
+    except ValueError:
+        raise UserError("a figure is not a number: the run is damaged or diverged") from None
+    sys.stdout.write(text + "\n")
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
     """Print a table; all but the first column are figures. Names are shown as they are."""
     table = Table(title=Text(title) if title else None, title_justify="left", box=None)
     for i, heading in enumerate(headings):
-        table.add_column(Text(heading, style="bold"), justify="left" if i == 0 else "right")
+        justify: Literal["left", "right"] = "left" if i == 0 else "right"
+        table.add_column(Text(heading, style="bold"), justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     _say(table)
 
 
 def _say(what: Table | str) -> None:
-    Console(highlight=False, soft_wrap=isinstance(what, str)).print(
-        Text(what) if isinstance(what, str) else what
-    )
+    console = Console(highlight=False, soft_wrap=isinstance(what, str))
+    if not console.is_terminal:
+        console.width = FILE_WIDTH
+    console.print(Text(what) if isinstance(what, str) else what)
 
 
 def _figures(values: dict[str, Any]) -> list[str]:
@@ -119,8 +139,9 @@ def run(run: Run, as_json: bool) -> None:
     rows = [[s, *_figures(figures[s])] for s in ("valid", "test") if figures[s]]
     title = f"{run.config.model} with {run.config.sampler} on {run.graph.name}"
     _table(["split", *HEADINGS.values()], rows, title)
+    best = "was best" if figures["valid"] else "was kept"
     _say(
-        f"epoch {run.best_epoch} of {figures['epochs']} was best; "
+        f"epoch {run.best_epoch} of {figures['epochs']} {best}; "
         f"{run.train_seconds:.1f} s of training\n"
         f"run folder: {run.path}"
     )
@@ -186,15 +207,33 @@ def prediction(answer: dict[str, Any], as_json: bool) -> None:
 
 def comparison(runs: Sequence[Run], plot: Path, as_json: bool) -> None:
     """Show runs side by side."""
-    summaries = [summary(run) for run in runs]
+    compared = _compared(runs, plot)
     if as_json:
-        _json({"runs": summaries, "plot": str(plot)})
+        _json(compared)
         return
     rows = []
-    for run, figures in zip(runs, summaries, strict=True):
+    for run, figures in zip(runs, compared["runs"], strict=True):
         result = figures["test"] or figures["valid"]
         numbers = _figures(result) if result else ["–"] * len(METRICS)
         split = result["split"] if result else "–"
         rows.append([run.name, split, *numbers, f"{run.train_seconds:.1f}"])
     _table(["run", "split", *HEADINGS.values(), "seconds"], rows)
     _say(f"plot: {plot}")
+
+
+def demonstration(
+    runs: Sequence[Run], plot: Path, answers: Sequence[dict[str, Any]], as_json: bool
+) -> None:
+    """Show runs side by side and some answers."""
+    if as_json:
+        _json({**_compared(runs, plot), "answers": answers})
+        return
+    comparison(runs, plot, as_json=False)
+    for answer in answers:
+        _say("")
+        prediction(answer, as_json=False)
+    _say(f"\nrun folders: {', '.join(str(run.path) for run in runs)}")
+
+
+def _compared(runs: Sequence[Run], plot: Path) -> dict[str, Any]:
+    return {"runs": [summary(run) for run in runs], "plot": str(plot)}

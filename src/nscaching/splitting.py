@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nscaching.graph import Ids
+from nscaching.graph import SPLITS, Ids
 
 __all__ = ["split_triples"]
 
@@ -34,10 +34,7 @@ def split_triples(triples: Ids, seed: int, share: float = 0.05) -> dict[str, Ids
             relation_left[relation] -= 1
             held_out.append(row)
     half = (len(held_out) + 1) // 2
-    in_train = np.ones(len(triples), dtype=bool)
-    in_train[held_out] = False
-    return {
-        "train": triples[in_train],
-        "valid": triples[np.sort(held_out[:half])],
-        "test": triples[np.sort(held_out[half:])],
-    }
+    split = np.zeros(len(triples), dtype=np.int8)  # 0, 1, 2: train, valid, test
+    split[held_out[:half]] = 1
+    split[held_out[half:]] = 2
+    return {name: triples[split == i] for i, name in enumerate(SPLITS)}

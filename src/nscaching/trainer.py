@@ -38,6 +38,8 @@ class Trainer:
         start: dict[str, Tensor] | None = None,
         progress: Progress | None = None,
     ) -> None:
+        if not len(graph.train):
+            raise UserError(f"{graph.name} has no training triples")
         torch.set_flush_denormal(True)  # numbers next to zero are a hundred times slower on CPUs
         if config.threads:
             torch.set_num_threads(config.threads)

@@ -10,12 +10,25 @@ from nscaching import datasets
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
+from nscaching.models import MODELS
 from nscaching.plots import plot_comparison
 from nscaching.progress import TrainingDisplay, counting, downloading
 from nscaching.run import Run
 from nscaching.run import train as train_run
+from nscaching.run_folder import RunFolder
+from nscaching.samplers import SAMPLERS
+from nscaching.trainer import choose_device
 
-__all__ = ["compare", "default_out", "evaluate", "free_path", "load", "load_run", "train"]
+__all__ = ["check", "compare", "default_out", "evaluate", "free_path", "load", "load_run", "train"]
+
+
+def check(config: TrainConfig, out: str, overwrite: bool) -> None:
+    """Find what can be found wrong before the data are loaded."""
+    MODELS.get(config.model)
+    SAMPLERS.get(config.sampler)
+    choose_device(config.device)
+    if out:
+        RunFolder(out).check_free(overwrite)
 
 
 def load(where: str, labels: str = "", split_seed: int = 0) -> KnowledgeGraph:
@@ -71,6 +84,8 @@ def evaluate(run: Run, split: str, options: dict[str, Any]) -> dict[str, Any]:
 
 def compare(runs: Sequence[Run], plot: Path, overwrite: bool = False) -> Path:
     """Draw the validation MRR of runs against time; return where the plot is."""
+    if not runs:
+        raise UserError("say which runs to compare: nscaching compare RUN …")
     if plot.exists() and not overwrite:
         raise UserError(f"{plot} exists already; choose another --plot, or say --overwrite")
     if plot.suffix.lower() not in (".png", ".svg", ".pdf"):
@@ -79,5 +94,5 @@ def compare(runs: Sequence[Run], plot: Path, overwrite: bool = False) -> Path:
         plot.parent.mkdir(parents=True, exist_ok=True)
         plot_comparison(runs, [run.name for run in runs], plot)
     except OSError as error:
-        raise UserError(f"{plot}: cannot write it: {error.strerror}") from error
+        raise UserError(f"cannot write {error.filename or plot}: {error.strerror}") from error
     return plot

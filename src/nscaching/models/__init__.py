@@ -1,5 +1,5 @@
 """Scoring functions, one file each; ``MODELS`` finds them by name."""
 
-from nscaching.models._base import MODELS, Form, Model
+from nscaching.models._base import MODELS, Form, Model, finite
 
-__all__ = ["MODELS", "Form", "Model"]
+__all__ = ["MODELS", "Form", "Model", "finite"]

@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nscaching.errors import UserError
 from nscaching.graph import Side
 from nscaching.registry import Registry
 
-__all__ = ["MODELS", "Form", "Model"]
+__all__ = ["MODELS", "Form", "Model", "finite"]
 
 # Gathered candidate rows [queries, K, D] are scored in pieces of this size: small enough for a
 # processor's cache, large enough that a GPU needs few launches.
@@ -92,7 +93,7 @@ class Model(nn.Module, ABC):
         # With more candidates than entities it is cheaper to make every entity's row once.
         table = self.entity_rows(self._everyone()) if candidates.numel() > self.entities else None
         row_bytes = 4 * candidates.shape[1] * self.entity.shape[1]
-        piece = max(1, PIECE_BYTES[anchor.device.type] // row_bytes)
+        piece = max(1, PIECE_BYTES[anchor.device.type] // max(1, row_bytes))
         pieces = zip(
             anchor.split(piece), relation.split(piece), candidates.split(piece), strict=True
         )
@@ -149,6 +150,13 @@ class Model(nn.Module, ABC):
         if side is Side.HEAD:
             return self.score(candidates, relation, anchor)
         return self.score(anchor, relation, candidates)
+
+
+def finite(scores: Tensor) -> Tensor:
+    """Return the scores, or raise a UserError: what a diverged model says is worth nothing."""
+    if not torch.isfinite(scores).all():
+        raise UserError("the model gives scores that are not finite: its training diverged")
+    return scores
 
 
 MODELS: Registry[Model] = Registry("model", Model, "nscaching.models")  # type: ignore[type-abstract]

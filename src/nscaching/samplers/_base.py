@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,8 +15,12 @@ from nscaching.config import TrainConfig
 from nscaching.graph import KnowledgeGraph, Side
 from nscaching.models import Model
 from nscaching.registry import Registry
+from nscaching.samplers.strategies import select
 
 __all__ = ["SAMPLERS", "Negatives", "Sampler"]
+
+# A choice among all entities is made for as many keys at once as have this many pairs in all.
+CHOICE_PAIRS = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -44,10 +49,14 @@ class Sampler(ABC):
             self.head_probability = _tensor(graph.head_probability, device)  # [|R|]
         else:
             self.head_probability = torch.full((len(graph.relations),), 0.5, device=device)
-        self._known = {}
+        self._known: dict[Side, Tensor] = {}
+        self._exhausted: dict[Side, Tensor] = {}
+        """For each key, whether every entity makes a training triple of it."""
         if config.filter_known:
             for side, index in graph.train_index.items():
                 self._known[side] = _tensor(index.pair_codes(self.entities), device)
+                full = np.diff(index.offsets) == self.entities
+                self._exhausted[side] = _tensor(full, device)
 
     def begin_epoch(self, epoch: int) -> None:  # noqa: B027  (most samplers need not hear)
         """Hear that an epoch (1, 2, …) begins."""
@@ -73,7 +82,28 @@ class Sampler(ABC):
     def choose_head(self, batch: Batch) -> Tensor:
         """Choose for each triple [B] whether its head is to be replaced, else its tail."""
         coin = torch.rand(len(batch), generator=self.random, device=self.device)
-        return coin < self.head_probability[batch.relation]
+        replace_head = coin < self.head_probability[batch.relation]
+        if not self.config.filter_known:
+            return replace_head
+        # Where one side has nothing but known triples, the other has to serve.
+        no_head, no_tail = (self._exhausted[side][self.keys[side][batch.row]] for side in Side)
+        return torch.where(no_head == no_tail, replace_head, no_tail)
+
+    def choose_entities(self, side: Side, key: Tensor, count: int) -> Tensor:
+        """Choose ``count`` entities for each key, all different: key [n] → ids [n, count].
+
+        With ``filter_known`` they make no training triple; where fewer than ``count`` are left,
+        those are taken again, and where none is left, any.
+        """
+        everyone = torch.arange(self.entities, device=self.device)
+        chosen = []
+        for some in key.split(max(1, CHOICE_PAIRS // self.entities)):
+            equal = torch.zeros(len(some), self.entities, device=self.device)
+            known = None
+            if self.config.filter_known:
+                known = self.is_known(side, some.unsqueeze(1), everyone)
+            chosen.append(select("uniform", equal, count, self.random, excluded=known))
+        return torch.cat(chosen)
 
     def corrupt(self, batch: Batch, replace_head: Tensor, head: Tensor, tail: Tensor) -> Negatives:
         """Put ``head`` [B] or ``tail`` [B] into each triple, as ``replace_head`` [B] says."""

@@ -15,9 +15,10 @@ from nscaching.samplers.strategies import repeated, select
 
 __all__ = ["NSCaching"]
 
-# The start fills the cache for this many keys at once, redrawing what may not be cached so often.
+# The start fills the cache for this many keys at once and draws anew, this often, what may not be
+# cached; then the keys that have few entities to choose from choose among all.
 FILL_ROWS = 16384
-FILL_ROUNDS = 64
+FILL_ROUNDS = 8
 
 
 @SAMPLERS.register("nscaching")
@@ -117,19 +118,16 @@ class NSCaching(Sampler):
         """Fill the cache with random entities that may be cached."""
         cache = torch.empty(keys, self.config.n1, dtype=torch.int32, device=self.device)
         for key in torch.arange(keys, device=self.device).split(FILL_ROWS):
-            if 2 * self.config.n1 > self.entities:  # redrawing would take long: choose among all
-                everyone = torch.arange(self.entities, device=self.device)
-                entities = everyone.expand(len(key), -1)
-            else:
-                entities = self._random_entities(len(key), self.config.n1)
+            entities = self._random_entities(len(key), self.config.n1)
             excluded = self._excluded(side, key, entities)
             for _ in range(FILL_ROUNDS):
-                if excluded is None or entities.shape[1] > self.config.n1 or not excluded.any():
+                if excluded is None or not excluded.any():
                     break
                 fresh = self._random_entities(*entities.shape)
                 entities = torch.where(excluded, fresh, entities)
                 excluded = self._excluded(side, key, entities)
-            equal = torch.zeros(entities.shape, device=self.device)
-            chosen = select("uniform", equal, self.config.n1, self.random, excluded=excluded)
-            cache[key] = entities.gather(1, chosen).int()
+            if excluded is not None:
+                short = excluded.any(1)
+                entities[short] = self.choose_entities(side, key[short], self.config.n1)
+            cache[key] = entities.int()
         return cache

@@ -14,7 +14,7 @@ from nscaching.samplers._base import SAMPLERS, Negatives, Sampler
 
 __all__ = ["Bernoulli", "Uniform"]
 
-# A redraw of known triples ends after this many rounds: a query may have every entity as an answer.
+# Known triples are drawn anew this often; then the few that are left choose among all entities.
 REDRAWS = 10
 
 
@@ -28,14 +28,19 @@ class Uniform(Sampler):
         """Draw one negative per triple."""
         replace_head = self.choose_head(batch)
         entity = self._draw(len(batch))
-        for _ in range(REDRAWS if self.config.filter_known else 0):
-            known = torch.where(
-                replace_head,
-                self.is_known(Side.HEAD, self.keys[Side.HEAD][batch.row], entity),
-                self.is_known(Side.TAIL, self.keys[Side.TAIL][batch.row], entity),
-            )
-            entity = torch.where(known, self._draw(len(batch)), entity)
+        if self.config.filter_known:
+            for side, rows in ((Side.HEAD, replace_head), (Side.TAIL, ~replace_head)):
+                key = self.keys[side][batch.row[rows]]
+                entity[rows] = self._without_known(side, key, entity[rows])
         return self.corrupt(batch, replace_head, entity, entity)
+
+    def _without_known(self, side: Side, key: Tensor, entity: Tensor) -> Tensor:
+        """Replace each entity [n] that makes a training triple of its key [n]."""
+        for _ in range(REDRAWS):
+            entity = torch.where(self.is_known(side, key, entity), self._draw(len(key)), entity)
+        known = self.is_known(side, key, entity)
+        entity[known] = self.choose_entities(side, key[known], 1).squeeze(1)
+        return entity
 
     def _draw(self, count: int) -> Tensor:
         return torch.randint(self.entities, (count,), generator=self.random, device=self.device)

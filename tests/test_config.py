@@ -1,0 +1,174 @@
+"""One dataclass is the command line, the TOML file and the library's settings."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nscaching.config import TrainConfig, flag, read_toml, write_toml
+from nscaching.errors import UserError
+from nscaching.graph import Source
+from nscaching.run_folder import read_settings
+
+HINTS = get_type_hints(TrainConfig)
+AT_LEAST_ONE = ("dim", "epochs", "batch_size", "n1", "n2")
+AT_LEAST_ZERO = ("lazy", "validate_every", "patience", "seed", "threads")
+POSITIVE = ("lr", "temperature")
+NOT_NEGATIVE = ("margin", "penalty")
+HUGE = pytest.param(10**400, id="too large for a float")
+
+
+def values(name):
+    """Make allowed values of a field."""
+    hint = HINTS[name]
+    if get_origin(hint) is Literal:
+        return st.sampled_from(get_args(hint))
+    if hint is int:
+        return st.integers(1, 1000)
+    if hint is float:
+        return st.floats(1e-9, 1e9)
+    return st.booleans() if hint is bool else st.text(st.characters(exclude_categories=["Cs"]))
+
+
+configs = st.builds(TrainConfig, **{name: values(name) for name in HINTS})
+
+
+def test_every_kind_of_field_is_covered():
+    numbers = {*AT_LEAST_ONE, *AT_LEAST_ZERO, *POSITIVE, *NOT_NEGATIVE}
+    others = {"model", "sampler", "pretrain", "filter_known"}
+    choices = {name for name, hint in HINTS.items() if get_origin(hint) is Literal}
+    assert numbers | others | choices == set(HINTS)
+
+
+@given(configs, st.builds(Source, st.text("aä/'\"\\\n$[]"), st.text("b"), st.integers(0, 99)))
+def test_a_configuration_survives_its_file(tmp_path_factory, config, source):
+    path = tmp_path_factory.mktemp("c") / "config.toml"
+    write_toml(path, dataclasses.asdict(source) | config.to_dict() | {"record": {"torch": "2"}})
+    assert read_settings(path) == (source, config)
+
+
+def test_a_file_may_hold_a_few_keys_only(tmp_path):
+    path = tmp_path / "few.toml"
+    path.write_text("\ufeffdim = 7\nlr = 1\n", encoding="utf-8")  # some editors begin with a mark
+    source, config = read_settings(path)
+    assert source == Source()
+    assert config == TrainConfig(dim=7, lr=1.0)
+    assert isinstance(config.lr, float)
+
+
+@pytest.mark.parametrize("name", AT_LEAST_ONE)
+@pytest.mark.parametrize("value", [0, -1, -(10**30)])
+def test_sizes_are_at_least_one(name, value):
+    with pytest.raises(UserError, match=f"^{flag(name)} must be at least 1, not {value}$"):
+        TrainConfig(**{name: value})
+    assert getattr(TrainConfig(**{name: 1}), name) == 1
+
+
+@pytest.mark.parametrize("name", AT_LEAST_ZERO)
+def test_counts_are_at_least_zero(name):
+    with pytest.raises(UserError, match=f"^{flag(name)} must be at least 0, not -1$"):
+        TrainConfig(**{name: -1})
+    assert getattr(TrainConfig(**{name: 0}), name) == 0
+
+
+@pytest.mark.parametrize("name", [*AT_LEAST_ONE, *AT_LEAST_ZERO])
+def test_whole_numbers_have_a_limit(name):
+    most = 1024 if name == "threads" else 2**31 - 1
+    assert getattr(TrainConfig(**{name: most}), name) == most
+    with pytest.raises(UserError, match=f"^{flag(name)} must be at most {most}, not {most + 1}$"):
+        TrainConfig(**{name: most + 1})
+
+
+@pytest.mark.parametrize("name", POSITIVE)
+@pytest.mark.parametrize("value", [0, 0.0, -0.1, float("nan"), float("inf"), HUGE])
+def test_rates_are_positive(name, value):
+    with pytest.raises(UserError, match=f"^{flag(name)} must be a positive number, not"):
+        TrainConfig(**{name: value})
+
+
+@pytest.mark.parametrize("name", NOT_NEGATIVE)
+@pytest.mark.parametrize("value", [-1, -1e-9, float("nan"), float("inf"), HUGE])
+def test_margin_and_penalty_are_not_negative(name, value):
+    with pytest.raises(UserError, match=f"^{flag(name)} must be zero or a positive number, not"):
+        TrainConfig(**{name: value})
+    assert getattr(TrainConfig(**{name: 0}), name) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("dim", 1.0),
+        ("dim", True),
+        ("dim", "7"),
+        ("dim", None),
+        ("lr", "x"),
+        ("lr", True),
+        ("model", 3),
+        ("model", ["TransE"]),
+        ("pretrain", None),
+        ("filter_known", 1),
+        ("filter_known", "yes"),
+    ],
+)
+def test_a_wrong_type_is_told(name, value):
+    kind = HINTS[name].__name__
+    with pytest.raises(UserError) as error:
+        TrainConfig.from_dict({name: value}, "f.toml")
+    assert str(error.value) == f"f.toml: {name} must be of type {kind}, not {value!r}"
+    with pytest.raises(UserError, match=f"^{flag(name)} must be of type {kind}"):
+        TrainConfig(**{name: value})
+
+
+@pytest.mark.parametrize("name", [n for n, h in HINTS.items() if get_origin(h) is Literal])
+@pytest.mark.parametrize("value", ["nope", "", 0, 1.0, 3, True, None, []])
+def test_a_choice_is_one_of_its_values(name, value):
+    choices = ", ".join(map(str, get_args(HINTS[name])))
+    with pytest.raises(UserError) as error:
+        TrainConfig.from_dict({name: value}, "f.toml")
+    assert str(error.value) == (
+        f"unknown value of f.toml: {name}: {str(value)!r}; known: {choices}"
+    )
+
+
+def test_an_unknown_key_comes_with_the_nearest():
+    with pytest.raises(UserError, match=r"f.toml: unknown key 'batchsize'; nearest: batch_size"):
+        TrainConfig.from_dict({"batchsize": 3}, "f.toml")
+
+
+def test_a_value_out_of_bounds_is_told_with_its_file():
+    with pytest.raises(UserError, match=r"^f.toml: --n1 must be at least 1, not 0$"):
+        TrainConfig.from_dict({"n1": 0}, "f.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dim = \n", r"cannot read it: Invalid value \(at line 1, column 7\)"),
+        ("dim = 3\ndim = 4\n", "cannot read it: Cannot overwrite a value"),
+        (b"model = '\xff'\n", "cannot read it: .*can't decode byte 0xff"),
+        ("dim = 1" + "0" * 5000, "cannot read it: "),
+        ("x = " + "[" * 9999, "cannot read it: "),
+        ("data = 5\n", "data must be of type str, not 5"),
+        ("labels = true\n", "labels must be of type str, not True"),
+        ("split_seed = 'x'\n", "split_seed must be of type int, not 'x'"),
+        ("seed = 2020-01-01\n", "seed must be of type int, not datetime"),
+        ("[dim]\nx = 1\n", "dim must be of type int, not {'x': 1}"),
+        ("[training]\ndim = 1\n", "unknown key 'training'"),
+    ],
+)
+def test_a_bad_file_is_one_line_with_its_name(tmp_path, text, message):
+    path = tmp_path / "bad.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(UserError, match=f"bad.toml: {message}"):
+        read_settings(path)
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    with pytest.raises(UserError, match=r"gone\.toml: cannot read it: No such file or directory$"):
+        read_toml(tmp_path / "gone.toml")
+    with pytest.raises(UserError, match=r"cannot read it: Is a directory$"):
+        read_toml(tmp_path)

@@ -1,0 +1,290 @@
+"""Every registered model: its formula, and that all ways of scoring agree."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from helpers import new_model
+from nscaching import UserError
+from nscaching.graph import Side
+from nscaching.models import MODELS, Model, _base, finite
+
+ENTITIES, RELATIONS, DIM = 9, 3, 4
+
+
+def unit(vector):
+    return vector / np.sqrt((vector**2).sum())
+
+
+def norm_of(vector, norm):
+    return np.abs(vector).sum() if norm == 1 else np.sqrt((vector**2).sum())
+
+
+def transe(p, h, r, t, norm):
+    return -norm_of(unit(p["entity"][h]) + p["relation"][r] - unit(p["entity"][t]), norm)
+
+
+def transh(p, h, r, t, norm):
+    w = unit(p["normal"][r])
+    project = np.eye(len(w)) - np.outer(w, w)
+    moved = project @ unit(p["entity"][h]) + unit(p["relation"][r])
+    return -norm_of(moved - project @ unit(p["entity"][t]), norm)
+
+
+def transd(p, h, r, t, norm):
+    def project(e):
+        # M = w_r·w_eᵀ + I, the mapping matrix of the paper
+        mapping = np.outer(p["relation_projection"][r], p["entity_projection"][e])
+        return unit((mapping + np.eye(len(mapping))) @ unit(p["entity"][e]))
+
+    return -norm_of(project(h) + unit(p["relation"][r]) - project(t), norm)
+
+
+def distmult(p, h, r, t, norm):
+    return p["entity"][h] @ np.diag(p["relation"][r]) @ p["entity"][t]
+
+
+def complex_(p, h, r, t, norm):
+    def number(row):
+        return row[: len(row) // 2] + 1j * row[len(row) // 2 :]
+
+    h, r, t = number(p["entity"][h]), number(p["relation"][r]), number(p["entity"][t])
+    return np.sum(h * r * np.conj(t)).real
+
+
+FORMULAS = {
+    "TransE": transe,
+    "TransH": transh,
+    "TransD": transd,
+    "DistMult": distmult,
+    "ComplEx": complex_,
+}
+
+
+class Plain(Model):
+    """A model that says no form: everything goes through its plain ``score``."""
+
+    family = "semantic"
+
+    def __init__(self, entities, relations, dim, norm=1):
+        super().__init__(entities, relations, dim, norm)
+        self.entity = nn.Parameter(torch.empty(entities, dim))
+        self.relation = nn.Parameter(torch.empty(relations, dim))
+
+    def score(self, head, relation, tail):
+        h, t = self.entity_rows(head), self.entity_rows(tail)
+        return torch.tanh(h + 2 * F.embedding(relation, self.relation)).mul(t).sum(-1)
+
+
+def make(name, norm=1, dtype=torch.float64, **sizes):
+    if name != "Plain":
+        return new_model(name, norm=norm, dtype=dtype, **sizes)
+    model = Plain(sizes.get("entities", ENTITIES), RELATIONS, DIM, norm)
+    nn.init.normal_(model.entity, generator=torch.Generator().manual_seed(1))
+    nn.init.normal_(model.relation, generator=torch.Generator().manual_seed(2))
+    return model.to(dtype)
+
+
+names = pytest.mark.parametrize("name", [*MODELS.names(), "Plain"])
+norms = pytest.mark.parametrize("norm", [1, 2])
+sides = pytest.mark.parametrize("side", list(Side))
+
+
+def everything():
+    """Return all triples of ids, as three tensors [n]."""
+    return torch.cartesian_prod(
+        torch.arange(ENTITIES), torch.arange(RELATIONS), torch.arange(ENTITIES)
+    ).unbind(1)
+
+
+def slow_scores(model, side, anchor, relation, candidates):
+    """Score candidates [B, K] one by one."""
+    rows = []
+    for a, r, some in zip(anchor, relation, candidates, strict=True):
+        triples = [(c, r, a) if side is Side.HEAD else (a, r, c) for c in some]
+        rows.append(torch.stack([model.score(*triple) for triple in triples]))
+    return torch.stack(rows)
+
+
+def test_every_model_has_a_formula():
+    assert set(FORMULAS) == set(MODELS.names())
+
+
+@norms
+@pytest.mark.parametrize("name", MODELS.names())
+def test_score_is_the_formula(name, norm):
+    model = make(name, norm)
+    tables = {key: table.detach().numpy() for key, table in model.named_parameters()}
+    heads, relations, tails = everything()
+    triples = zip(heads.tolist(), relations.tolist(), tails.tolist(), strict=True)
+    expected = [FORMULAS[name](tables, *triple, norm) for triple in triples]
+    with torch.no_grad():
+        torch.testing.assert_close(model.score(heads, relations, tails), torch.tensor(expected))
+
+
+@names
+def test_score_broadcasts(name):
+    model = make(name)
+    head, relation, tail = (
+        torch.tensor([[0], [8]]),
+        torch.tensor([[1], [2]]),
+        torch.tensor([[3, 0, 8]]),
+    )
+    got = model.score(head, relation, tail)
+    assert got.shape == (2, 3)
+    for i in range(2):
+        for j in range(3):
+            one = model.score(head[i, 0], relation[i, 0], tail[0, j])
+            assert one.shape == ()
+            torch.testing.assert_close(got[i, j], one)
+
+
+# Of 9 entities: fewer candidates in all, as many, more in all, more for each query.
+@pytest.mark.parametrize(("queries", "count"), [(1, 1), (2, 4), (3, 3), (4, 5), (5, 40)])
+@names
+@norms
+@sides
+def test_candidates_agree_with_single_scores(name, norm, side, queries, count):
+    model = make(name, norm)
+    random = torch.Generator().manual_seed(queries)
+    anchor = torch.randint(ENTITIES, (queries,), generator=random)
+    anchor[0] = 0
+    relation = torch.arange(queries) % RELATIONS
+    candidates = torch.randint(ENTITIES, (queries, count), generator=random)
+    candidates[:, 0] = 0
+    candidates[:, -1] = candidates[:, count // 2]  # a repeat
+    got = model.score_candidates(side, anchor, relation, candidates)
+    torch.testing.assert_close(got, slow_scores(model, side, anchor, relation, candidates))
+
+
+@pytest.mark.parametrize("piece", [1, 200, 1 << 20])
+@names
+@sides
+def test_candidates_in_pieces(name, side, piece, monkeypatch):
+    model = make(name)
+    anchor, relation = torch.tensor([0, 8, 3, 0, 5]), torch.tensor([0, 2, 1, 1, 0])
+    candidates = torch.randint(ENTITIES, (5, 6), generator=torch.Generator().manual_seed(0))
+    expected = slow_scores(model, side, anchor, relation, candidates)
+    monkeypatch.setitem(_base.PIECE_BYTES, "cpu", piece)
+    torch.testing.assert_close(model.score_candidates(side, anchor, relation, candidates), expected)
+
+
+@names
+@norms
+@sides
+def test_all_entities_agree_with_single_scores(name, norm, side):
+    model = make(name, norm)
+    anchor, relation = torch.tensor([0, 4, 8, 0, 2]), torch.tensor([2, 0, 2, 1, 0])
+    everyone = torch.arange(ENTITIES).expand(5, -1)
+    got = model.score_all(side, anchor, relation)
+    assert got.shape == (5, ENTITIES)
+    torch.testing.assert_close(got, slow_scores(model, side, anchor, relation, everyone))
+
+
+@names
+@sides
+def test_single_precision_is_near_double(name, side):
+    anchor, relation = torch.tensor([0, 4, 8]), torch.tensor([2, 0, 2])
+    single, double = make(name, 2, torch.float32), make(name, 2)
+    for parameter, exact in zip(single.parameters(), double.parameters(), strict=True):
+        exact.data.copy_(parameter.data)
+    got = single.score_all(side, anchor, relation).double()
+    torch.testing.assert_close(got, double.score_all(side, anchor, relation), atol=1e-5, rtol=1e-5)
+
+
+@sides
+def test_small_distances_survive_single_precision(side):
+    # Distances by way of ‖q‖² + ‖e‖² − 2q·e would be off by more than they are.
+    model = make("TransE", 2, torch.float32)
+    model.relation.data.fill_(1e-4)
+    anchor, relation = torch.arange(ENTITIES), torch.zeros(ENTITIES, dtype=torch.long)
+    expected = torch.full((ENTITIES,), -2e-4)  # −‖r‖: four times 1e-4
+    loop = model.score_all(side, anchor, relation).diagonal()
+    torch.testing.assert_close(loop, expected, atol=0, rtol=0.01)
+    loop = model.score_candidates(side, anchor, relation, anchor.unsqueeze(1)).squeeze(1)
+    torch.testing.assert_close(loop, expected, atol=0, rtol=0.01)
+
+
+@names
+@sides
+def test_no_queries_and_no_candidates(name, side):
+    model, none = make(name), torch.empty(0, dtype=torch.long)
+    assert model.score_all(side, none, none).shape == (0, ENTITIES)
+    assert model.score_candidates(side, none, none, none.reshape(0, 3)).shape == (0, 3)
+    one = torch.tensor([1])
+    assert model.score_candidates(side, one, one, none.reshape(1, 0)).shape == (1, 0)
+
+
+@names
+@norms
+def test_gradient(name, norm):
+    model = make(name, norm)
+    head, relation, tail = (
+        torch.tensor([0, 3, 8, 3]),
+        torch.tensor([0, 1, 2, 1]),
+        torch.tensor([5, 0, 1, 0]),
+    )
+    tables = dict(model.named_parameters())
+
+    def score(*values):
+        given = dict(zip(tables, values, strict=True))
+        return torch.func.functional_call(model, given, (head, relation, tail))
+
+    model.forward = model.score
+    inputs = tuple(table.detach().clone().requires_grad_() for table in tables.values())
+    assert torch.autograd.gradcheck(score, inputs)
+
+
+@names
+@pytest.mark.parametrize("wrong", [-1, ENTITIES])
+def test_entity_ids_out_of_bounds_raise(name, wrong):
+    model, zero, bad = make(name), torch.tensor([0]), torch.tensor([wrong])
+    with pytest.raises(IndexError):
+        model.score(bad, zero, zero)
+    with pytest.raises(IndexError):
+        model.score(zero, zero, bad)
+    for side in Side:
+        with pytest.raises(IndexError):
+            model.score_all(side, bad, zero)
+        for count in (1, ENTITIES + 1):  # both code paths
+            with pytest.raises(IndexError):
+                model.score_candidates(side, zero, zero, bad.expand(1, count))
+
+
+@names
+@pytest.mark.parametrize("wrong", [-1, RELATIONS])
+def test_relation_ids_out_of_bounds_raise(name, wrong):
+    model, zero, bad = make(name), torch.tensor([0]), torch.tensor([wrong])
+    with pytest.raises(IndexError):
+        model.score(zero, bad, zero)
+    for side in Side:
+        with pytest.raises(IndexError):
+            model.score_all(side, zero, bad)
+        with pytest.raises(IndexError):
+            model.score_candidates(side, zero, bad, zero.unsqueeze(0))
+
+
+@pytest.mark.parametrize("name", MODELS.names())
+def test_start_is_xavier_and_seeded(name):
+    def start(seed):
+        model = MODELS.get(name)(ENTITIES, RELATIONS, DIM)
+        model.reset(torch.Generator().manual_seed(seed))
+        return model.state_dict()
+
+    first, again, other = start(1), start(1), start(2)
+    for key, table in first.items():
+        assert torch.equal(table, again[key])
+        assert not torch.equal(table, other[key])
+        bound = (6 / sum(table.shape)) ** 0.5
+        assert 0.5 * bound < table.abs().max() <= bound
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), float("-inf")])
+def test_scores_that_are_not_finite(wrong):
+    assert finite(torch.zeros(2, 2)).shape == (2, 2)
+    with pytest.raises(UserError, match="diverged"):
+        finite(torch.tensor([[0.0, wrong]]))

@@ -1,0 +1,120 @@
+"""The losses against their formulas, and an epoch of training against Adam by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from helpers import TINY, new_model, random_graph
+from nscaching import TrainConfig
+from nscaching.models import MODELS
+from nscaching.objectives import LOGISTIC_ZERO, choose_objective, logistic, margin_ranking
+from nscaching.trainer import Trainer
+
+POSITIVE = [2.0, -1.0, 0.5, 9.0]
+NEGATIVE = [[1.0, 3.0], [-6.0, -5.5], [0.5, -0.5], [-9.0, -8.0]]
+
+
+def test_margin_ranking():
+    loss, teaching = margin_ranking(torch.tensor(POSITIVE), torch.tensor(NEGATIVE), margin=4.0)
+    expected = [
+        sum(max(0.0, 4.0 - positive + negative) for negative in row)
+        for positive, row in zip(POSITIVE, NEGATIVE, strict=True)
+    ]
+    assert loss.tolist() == expected == [3.0 + 5.0, 0.0, 4.0 + 3.0, 0.0]
+    assert teaching.tolist() == [True, False, True, False]
+
+
+def test_logistic():
+    positive, negative = torch.tensor(POSITIVE).double(), torch.tensor(NEGATIVE).double()
+    loss, teaching = logistic(positive, negative)
+    expected = [
+        math.log(1 + math.exp(-p)) + sum(math.log(1 + math.exp(n)) for n in row)
+        for p, row in zip(POSITIVE, NEGATIVE, strict=True)
+    ]
+    assert loss.tolist() == pytest.approx(expected)
+    assert teaching.tolist() == [True, False, True, False]
+    assert math.log(1 + math.exp(-6.0)) + math.log(1 + math.exp(-5.5)) < LOGISTIC_ZERO
+
+
+def test_logistic_of_large_scores_is_finite():
+    loss, _ = logistic(torch.tensor([-500.0]), torch.tensor([[500.0]]))
+    assert loss.tolist() == [1000.0]
+
+
+@pytest.mark.parametrize("name", MODELS.names())
+def test_objective_goes_by_the_family(name):
+    model = new_model(name)
+    positive, negative = torch.tensor([1.0]), torch.tensor([[0.5]])
+
+    def loss(objective):
+        config = TrainConfig(model=name, objective=objective, margin=2.0)
+        return choose_objective(config, model)(positive, negative)[0].item()
+
+    margin = 1.5
+    soft = math.log(1 + math.exp(-1.0)) + math.log(1 + math.exp(0.5))
+    assert loss("margin") == pytest.approx(margin)
+    assert loss("logistic") == pytest.approx(soft)
+    assert loss("auto") == pytest.approx(margin if model.family == "translational" else soft)
+
+
+@pytest.mark.parametrize("model", ["TransE", "TransH", "DistMult"])
+@pytest.mark.parametrize("penalty", [0.0, 0.7])
+@pytest.mark.parametrize("batch_size", [15, 100])
+def test_an_epoch_is_adam_on_loss_and_penalty(model, penalty, batch_size):
+    """λ adds λ·(batch / n_train)/2·‖Θ‖² to the summed loss of a batch, λ/2·‖Θ‖² at most."""
+    graph = random_graph(train=40)
+    settings = TINY | {"batch_size": batch_size, "sampler": "bernoulli", "lr": 0.03}
+    config = TrainConfig(**settings, model=model, penalty=penalty)
+    trainer = Trainer(graph, config)
+    twin = {name: p.detach().double() for name, p in trainer.model.named_parameters()}
+    steps = []
+    sample = trainer.sampler.sample
+
+    def note(batch, model):
+        steps.append((batch, sample(batch, model)))
+        return steps[-1][1]
+
+    trainer.sampler.sample = note
+    record = trainer.epoch(1)
+
+    plain = MODELS.get(model)(12, 3, config.dim, config.norm).double()
+    plain.forward = plain.score
+    share = min(1.0, batch_size / 40)
+    first = {name: torch.zeros_like(p) for name, p in twin.items()}
+    second = {name: torch.zeros_like(p) for name, p in twin.items()}
+    loss_sum, norms, teaching = 0.0, [], 0
+    for step, (batch, negatives) in enumerate(steps, start=1):
+        tables = {name: p.clone().requires_grad_() for name, p in twin.items()}
+
+        def score(*ids, tables=tables):
+            return torch.func.functional_call(plain, tables, ids)
+
+        positive = score(batch.head, batch.relation, batch.tail)
+        negative = score(negatives.head[:, 0], batch.relation, negatives.tail[:, 0])
+        if model == "DistMult":
+            losses = torch.log1p((-positive).exp()) + torch.log1p(negative.exp())
+            teaching += int((torch.log1p(negative.exp()) > 0.01).sum())
+        else:
+            losses = (config.margin - positive + negative).clamp(min=0)
+            teaching += int((losses > 0).sum())
+        loss_sum += losses.sum().item()
+        plain_gradient = torch.autograd.grad(losses.sum(), list(tables.values()), retain_graph=True)
+        norms.append(math.sqrt(sum((g**2).sum().item() for g in plain_gradient)))
+        squares = sum((table**2).sum() for table in tables.values())
+        whole = losses.sum() + penalty * share / 2 * squares
+        gradients = torch.autograd.grad(whole, list(tables.values()))
+        for name, gradient in zip(tables, gradients, strict=True):
+            first[name] = 0.9 * first[name] + 0.1 * gradient
+            second[name] = 0.999 * second[name] + 0.001 * gradient**2
+            mean = first[name] / (1 - 0.9**step)
+            scale = (second[name] / (1 - 0.999**step)).sqrt() + 1e-8
+            twin[name] = twin[name] - 0.03 * mean / scale
+    assert len(steps) == math.ceil(40 / batch_size)
+    for name, parameter in trainer.model.named_parameters():
+        torch.testing.assert_close(parameter.double(), twin[name], atol=2e-5, rtol=0)
+    assert record["loss"] == pytest.approx(loss_sum / 40, rel=1e-5)
+    assert record["gradient_norm"] == pytest.approx(sum(norms) / len(norms), rel=1e-4)
+    assert record["nonzero_loss"] == teaching / 40

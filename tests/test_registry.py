@@ -1,0 +1,117 @@
+"""Models and samplers by name, in any case, or from a user's own module."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from nscaching.config import TrainConfig
+from nscaching.errors import UserError
+from nscaching.models import MODELS, Model
+from nscaching.models.transe import TransE
+from nscaching.registry import Registry
+from nscaching.samplers import SAMPLERS, Sampler
+from nscaching.samplers.cache import NSCaching
+
+MODULE = """
+from nscaching.models.transe import TransE
+from nscaching.samplers import Sampler
+
+class Mine(TransE):
+    "A model of one's own."
+
+class Unfinished(Sampler):
+    "Lacks sample."
+
+number = 3
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """Make modules of a user importable."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "users_own.py").write_text(MODULE)
+    (tmp_path / "users_broken.py").write_text("def f(:\n")
+    (tmp_path / "users_failing.py").write_text("1 / 0\n")
+    yield
+    for name in ("users_own", "users_broken", "users_failing"):
+        sys.modules.pop(name, None)
+
+
+def test_what_the_package_has():
+    assert set(MODELS.names()) == {"ComplEx", "DistMult", "TransD", "TransE", "TransH"}
+    assert set(SAMPLERS.names()) == {"bernoulli", "nscaching", "uniform"}
+    for registry, base in ((MODELS, Model), (SAMPLERS, Sampler)):
+        assert registry.names() == sorted(registry.names(), key=str.casefold)
+        assert all(issubclass(registry.get(name), base) for name in registry.names())
+
+
+@pytest.mark.parametrize("change", [str.lower, str.upper, str.title, str.swapcase])
+def test_case_does_not_matter(change):
+    for registry in (MODELS, SAMPLERS):
+        for name in registry.names():
+            assert registry.canonical(change(name)) == name
+            assert registry.get(change(name)) is registry.get(name)
+    assert MODELS.get("TRANSE") is TransE
+    assert SAMPLERS.get("NSCaching") is NSCaching
+
+
+def test_an_unknown_name_comes_with_the_known_ones():
+    known = "ComplEx, DistMult, TransD, TransE, TransH"
+    with pytest.raises(UserError, match=f"^unknown model 'TransX'; known: {known}$"):
+        MODELS.get("TransX")
+    with pytest.raises(UserError, match=r"^unknown sampler ''; known: bernoulli, nscaching, uni"):
+        SAMPLERS.canonical("")
+
+
+def test_a_class_of_ones_own(mine):
+    assert MODELS.canonical("users_own:Mine") == "users_own:Mine"
+    cls = MODELS.get("users_own:Mine")
+    assert issubclass(cls, TransE)
+    assert cls(4, 2, 3).entity.shape == (4, 3)
+
+
+def test_a_class_in_the_folder_where_the_user_works(tmp_path, monkeypatch):
+    (tmp_path / "users_local.py").write_text(MODULE)
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])
+    monkeypatch.chdir(tmp_path)
+    try:
+        assert issubclass(MODELS.get("users_local:Mine"), TransE)
+    finally:
+        sys.modules.pop("users_local", None)
+
+
+@pytest.mark.parametrize(
+    ("registry", "spec", "message"),
+    [
+        (MODELS, "no_such_module_here:X", "cannot load model .*No module named"),
+        (MODELS, "users_own:Gone", "cannot load model .*no attribute 'Gone'"),
+        (MODELS, "users_own:", "cannot load model 'users_own:'"),
+        (MODELS, ":Mine", "cannot load model ':Mine'"),
+        (MODELS, ":", "cannot load model ':'"),
+        (MODELS, ".relative:Mine", "cannot load model"),
+        (MODELS, "users_broken:Mine", "cannot load model .*invalid syntax"),
+        (MODELS, "users_failing:Mine", "cannot load model .*division by zero"),
+        (MODELS, "users_own:number", "is not a complete subclass of Model"),
+        (SAMPLERS, "users_own:Mine", "is not a complete subclass of Sampler"),
+        (SAMPLERS, "users_own:Unfinished", "is not a complete subclass of Sampler"),
+        (MODELS, "nscaching.models:Model", "is not a complete subclass of Model"),
+    ],
+)
+def test_a_class_that_cannot_be_used(mine, registry, spec, message):
+    with pytest.raises(UserError, match=message):
+        registry.get(spec)
+
+
+def test_a_name_is_given_once():
+    things = Registry("thing", object, "nscaching.models")
+    things.register("One")(object)
+    with pytest.raises(ValueError, match="thing 'ONE' is registered twice"):
+        things.register("ONE")(str)
+
+
+def test_the_defaults_are_registered():
+    assert TrainConfig().model in MODELS.names()
+    assert TrainConfig().sampler in SAMPLERS.names()

@@ -1,0 +1,360 @@
+"""Training as a whole: determinism, what is kept, when it stops, and what a run gives back."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from helpers import CPU, TINY, graph_of, random_graph
+from nscaching import Run, TrainConfig, UserError, train
+from nscaching.batches import TrainingTriples
+from nscaching.evaluation import METRICS
+from nscaching.graph import Side
+from nscaching.models import MODELS
+from nscaching.samplers import SAMPLERS
+from nscaching.trainer import Trainer, choose_device
+
+GRAPH = random_graph(entities=15, train=60, valid=12, test=12)
+samplers = pytest.mark.parametrize("sampler", SAMPLERS.names())
+
+
+def tiny(graph=GRAPH, **settings) -> Run:
+    return train(graph, **{**TINY, **settings})
+
+
+def without_seconds(history):
+    return [{k: v for k, v in record.items() if "seconds" not in k} for record in history]
+
+
+def epochs(run):
+    return [record for record in run.history if "split" not in record]
+
+
+def rankings(run, split):
+    return [record for record in run.history if record.get("split") == split]
+
+
+def equal_parameters(one, other):
+    return all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+# The same seed, the same run.
+
+
+@samplers
+@pytest.mark.parametrize("model", ["TransD", "ComplEx"])
+def test_seed_decides(sampler, model):
+    settings = {"sampler": sampler, "model": model, "epochs": 4}
+    first, again, other = (tiny(**settings, seed=seed) for seed in (1, 1, 2))
+    assert without_seconds(first.history) == without_seconds(again.history)
+    assert equal_parameters(first.model.state_dict(), again.model.state_dict())
+    assert equal_parameters(first.sampler_state, again.sampler_state)
+    for one, two in zip(epochs(first), epochs(other), strict=True):
+        assert one["loss"] != two["loss"]
+    assert first.result("test")["mrr"] != other.result("test")["mrr"]
+
+
+@pytest.mark.parametrize("purpose", ["start", "order", "negatives"])
+def test_everything_random_has_the_seed(purpose):
+    def look(seed):
+        trainer = Trainer(GRAPH, TrainConfig(**TINY, seed=seed))
+        if purpose == "start":
+            return trainer.model.entity.tolist()
+        if purpose == "order":
+            return [batch.row.tolist() for batch in trainer.triples.batches(7)]
+        return trainer.sampler.cache[Side.HEAD].tolist()
+
+    assert look(3) == look(3)
+    assert look(3) != look(4)
+
+
+def test_the_world_outside_does_not_matter():
+    torch.manual_seed(1)
+    first = tiny()
+    torch.manual_seed(2)
+    torch.rand(3)
+    assert without_seconds(tiny().history) == without_seconds(first.history)
+
+
+def test_ranking_does_not_disturb_training():
+    with_, without = tiny(epochs=3, validate_every=1), tiny(epochs=3, validate_every=0)
+    assert without_seconds(epochs(with_)) == without_seconds(epochs(without))
+
+
+# Batches.
+
+
+@pytest.mark.parametrize("size", [1, 7, 60, 1000])
+def test_batches_hold_every_triple_once(size):
+    triples = TrainingTriples(GRAPH, CPU, seed=0)
+    orders = []
+    for _ in range(2):
+        rows = []
+        batches = list(triples.batches(size))
+        assert [len(batch) for batch in batches[:-1]] == [size] * (len(batches) - 1)
+        for batch in batches:
+            ids = torch.stack([batch.head, batch.relation, batch.tail], dim=1)
+            assert ids.tolist() == GRAPH.train[batch.row.numpy()].tolist()
+            rows += batch.row.tolist()
+        assert sorted(rows) == list(range(60))
+        orders.append(rows)
+    assert orders[0] != orders[1] != sorted(orders[1])
+
+
+# The loop.
+
+
+@pytest.mark.parametrize("model", MODELS.names())
+@samplers
+def test_every_model_trains_with_every_sampler(model, sampler):
+    run = tiny(model=model, sampler=sampler)
+    assert [record["epoch"] for record in epochs(run)] == [1, 2]
+    assert [record["epoch"] for record in rankings(run, "valid")] == [1, 2]
+    assert len(rankings(run, "test")) == 1
+    start = MODELS.get(model)(15, 3, TINY["dim"], run.config.norm)
+    start.reset(torch.Generator().manual_seed(0))
+    for name, table in run.model.named_parameters():
+        assert torch.isfinite(table).all()
+        assert not torch.equal(table, start.state_dict()[name])
+
+
+@pytest.mark.parametrize("model", MODELS.names())
+@samplers
+def test_training_fits_the_training_triples(model, sampler):
+    graph = random_graph(entities=30, relations=2, train=30, valid=0, test=0)
+    # Unfiltered, a cache of so small a graph holds mostly the triples that are to be learned.
+    run = tiny(graph, model=model, sampler=sampler, epochs=25, dim=16, filter_known=True)
+    losses = [record["loss"] for record in epochs(run)]
+    assert sum(losses[-3:]) < 0.85 * sum(losses[:3])
+    assert run.evaluate("train")["mrr"] > 0.6
+    run.model.reset(torch.Generator().manual_seed(0))
+    assert run.evaluate("train")["mrr"] < 0.3
+
+
+def test_the_cache_is_refreshed_before_the_gradient_step(monkeypatch):
+    trainer = Trainer(GRAPH, TrainConfig(**TINY))
+    events = []
+
+    def watch(owner, name):
+        inner = getattr(owner, name)
+
+        def outer(*args, **kwargs):
+            events.append((name, trainer.model.entity.detach().clone()))
+            return inner(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, outer)
+
+    watch(trainer.sampler, "sample")
+    watch(trainer.sampler, "update")
+    watch(trainer.optimizer, "step")
+    trainer.epoch(1)
+    assert [name for name, _ in events] == ["sample", "update", "step"] * 4
+    for before in range(0, 12, 3):
+        drawn, refreshed, stepped = (entity for _, entity in events[before : before + 3])
+        assert torch.equal(drawn, refreshed)
+        assert torch.equal(refreshed, stepped)
+    assert not torch.equal(events[0][1], events[3][1])
+
+
+@pytest.mark.parametrize("lazy", [0, 2])
+def test_lazy_epochs_leave_the_cache_alone(lazy):
+    trainer = Trainer(GRAPH, TrainConfig(**TINY, lazy=lazy))
+    refreshed = []
+    for epoch in range(1, 8):
+        before = trainer.sampler.cache[Side.TAIL].clone()
+        trainer.epoch(epoch)
+        refreshed.append(not torch.equal(before, trainer.sampler.cache[Side.TAIL]))
+    assert refreshed == [epoch % (lazy + 1) == 0 for epoch in range(7)]
+
+
+@pytest.mark.parametrize("model", ["TransE", "DistMult"])
+def test_a_loss_that_is_not_finite(model):
+    with pytest.raises(UserError, match=r"the loss is (inf|nan) in epoch \d+: try a lower --lr"):
+        tiny(model=model, lr=1e38)
+
+
+def test_progress_and_records_are_heard():
+    heard, steps = [], []
+    run = tiny(observe=heard.append, progress=lambda *step: steps.append(step))
+    assert heard == run.history
+    assert [step for step in steps if step[0] == "training"][:4] == [
+        ("training", done, 60) for done in (16, 32, 48, 60)
+    ]
+    assert ("valid", 24, 24) in steps
+    assert steps[-1] == ("test", 24, 24)
+
+
+# What is kept.
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_best_parameters_are_kept(seed):
+    run = tiny(epochs=12, seed=seed, lr=0.3)
+    valid = rankings(run, "valid")
+    best = max(valid, key=lambda record: record["mrr"])  # of equals, the first
+    assert run.best_epoch == best["epoch"]
+    assert run.evaluate("valid")["mrr"] == best["mrr"]
+    running = [
+        record["mrr"] > max((r["mrr"] for r in valid[:i]), default=-1)
+        for i, record in enumerate(valid)
+    ]
+    assert [record["best"] for record in valid] == running
+    assert run.result("valid") == best
+    assert run.result("test")["epoch"] == best["epoch"]
+    test = run.evaluate("test")
+    assert {name: run.result("test")[name] for name in METRICS} == {
+        name: test[name] for name in METRICS
+    }
+    # The same training stopped there has the same parameters.
+    short = tiny(epochs=run.best_epoch, seed=seed, lr=0.3)
+    assert short.best_epoch == run.best_epoch
+    assert equal_parameters(short.model.state_dict(), run.model.state_dict())
+
+
+def test_the_best_is_not_always_the_last():
+    assert any(tiny(epochs=12, seed=seed, lr=0.3).best_epoch < 12 for seed in range(3))
+
+
+@pytest.mark.parametrize(("every", "validated"), [(3, [3, 6, 8]), (4, [4, 8]), (100, [8])])
+def test_validation_comes_in_turn_and_at_the_end(every, validated):
+    run = tiny(epochs=8, validate_every=every)
+    assert [record["epoch"] for record in rankings(run, "valid")] == validated
+
+
+def test_without_validation_the_last_parameters_are_kept():
+    never, empty = tiny(validate_every=0), tiny(random_graph(valid=0))
+    for run in (never, empty):
+        assert run.best_epoch == 2
+        assert rankings(run, "valid") == []
+        assert run.result("test")["epoch"] == 2
+
+
+def test_without_test_triples_there_is_no_test_ranking():
+    run = tiny(random_graph(test=0))
+    assert run.result("test") is None
+    assert run.result("valid") is not None
+
+
+@pytest.mark.parametrize("patience", [1, 3])
+def test_patience_stops_early(patience):
+    # At this rate nothing moves: the first validation is the best, the others are no better.
+    run = tiny(epochs=30, validate_every=2, patience=patience, lr=1e-12)
+    assert run.best_epoch == 2
+    assert len(epochs(run)) == 2 * (1 + patience)
+
+
+def test_patience_counts_from_the_last_gain(monkeypatch):
+    figures = iter([0.1, 0.1, 0.3, 0.2, 0.2, 0.9])
+
+    def rank(trainer, split, epoch):
+        return {"epoch": epoch, "split": split, "mrr": next(figures), "seconds": 0.0}
+
+    monkeypatch.setattr(Trainer, "rank", rank)
+    run = tiny(random_graph(test=0), epochs=30, patience=2)
+    assert len(epochs(run)) == 5
+    assert run.best_epoch == 3
+
+
+# Runs on disk.
+
+
+@pytest.mark.parametrize("model", MODELS.names())
+@pytest.mark.parametrize("out", [True, False])
+def test_a_loaded_run_gives_the_same_scores(model, out, tmp_path):
+    if out:
+        run = tiny(model=model, norm=2, epochs=3, out=tmp_path / "run")
+    else:
+        run = tiny(model=model, norm=2, epochs=3)
+        run.save(tmp_path / "run")
+    loaded = Run.load(tmp_path / "run", "cpu")
+    anchor, relation = torch.arange(15), torch.arange(15) % 3
+    for side in Side:
+        assert torch.equal(
+            loaded.model.score_all(side, anchor, relation),
+            run.model.score_all(side, anchor, relation),
+        )
+    assert loaded.config == run.config
+    assert loaded.history == run.history
+    assert loaded.best_epoch == run.best_epoch
+    assert loaded.sampler_state.keys() == run.sampler_state.keys() == {"head_cache", "tail_cache"}
+    assert equal_parameters(loaded.sampler_state, run.sampler_state)
+    assert loaded.evaluate() == run.evaluate()
+    assert loaded.classify() == run.classify()
+    assert loaded.predict("e1", "r1") == run.predict("e1", "r1")
+
+
+def test_a_run_that_breaks_off_keeps_its_best(tmp_path):
+    class BreakError(Exception):
+        pass
+
+    def observe(record):
+        if record["epoch"] == 3:
+            raise BreakError
+
+    with pytest.raises(BreakError):
+        tiny(epochs=9, out=tmp_path / "run", observe=observe)
+    kept, short = Run.load(tmp_path / "run", "cpu"), tiny(epochs=2)
+    assert kept.best_epoch == short.best_epoch
+    assert equal_parameters(kept.model.state_dict(), short.model.state_dict())
+
+
+def test_pretrained_parameters_are_the_start(tmp_path):
+    before = tiny(epochs=5, seed=1, out=tmp_path / "before")
+    settings = {"pretrain": str(tmp_path / "before"), "seed": 9, "epochs": 1}
+    after = tiny(**settings, lr=1e-12)
+    for name, table in after.model.named_parameters():
+        torch.testing.assert_close(table, before.model.state_dict()[name], atol=1e-9, rtol=0)
+    moved = tiny(**settings, sampler="bernoulli")
+    assert not equal_parameters(moved.model.state_dict(), before.model.state_dict())
+    # Of the run it starts from, nothing changes.
+    again = Run.load(tmp_path / "before", "cpu")
+    assert equal_parameters(again.model.state_dict(), before.model.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"model": "TransH"}, "its model: TransE, here TransH"),
+        ({"dim": 5}, "its dim: 4, here 5"),
+        ({"graph": random_graph(entities=14, train=60)}, "its entities: not the same"),
+        ({"graph": random_graph(entities=15, relations=2)}, "its relations: not the same"),
+    ],
+)
+def test_pretrained_parameters_that_do_not_fit(settings, complaint, tmp_path):
+    tiny(out=tmp_path / "before")
+    with pytest.raises(UserError, match=complaint):
+        tiny(**settings, pretrain=str(tmp_path / "before"))
+
+
+# What cannot be trained.
+
+
+def test_a_graph_without_training_triples():
+    with pytest.raises(UserError, match="graph has no training triples"):
+        tiny(graph_of([], test=[(0, 0, 1)]))
+
+
+def test_no_cuda_here(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert choose_device("auto") == choose_device("cpu") == CPU
+    with pytest.raises(UserError, match="--device cuda"):
+        choose_device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"model": "TransX"}, "unknown model 'TransX'"),
+        ({"sampler": "gan"}, "unknown sampler 'gan'"),
+        ({"dims": 3}, "unknown key 'dims'"),
+        ({"n1": 16}, "--n1 16 is larger than the number of entities, 15"),
+    ],
+)
+def test_wrong_settings(settings, complaint):
+    with pytest.raises(UserError, match=complaint):
+        tiny(**settings)
+
+
+def test_names_are_found_in_any_case():
+    run = tiny(model="transe", sampler="NSCaching")
+    assert (run.config.model, run.config.sampler) == ("TransE", "nscaching")

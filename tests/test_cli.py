@@ -410,8 +410,9 @@ def test_demo(tmp_path, ask, capsys):
     assert [run["sampler"] for run in found["runs"]] == ["nscaching", "bernoulli"]
     assert found["plot"] == "here/compare.png"
     assert [len(answer["answers"]) for answer in found["answers"]] == [3, 3, 3]
-    assert Run.load("here/nscaching").config == TrainConfig(epochs=1)
-    assert Run.load("here/bernoulli").config == TrainConfig(epochs=1, sampler="bernoulli")
+    same = {"epochs": 1, "penalty": 0.0}
+    assert Run.load("here/nscaching").config == TrainConfig(**same)
+    assert Run.load("here/bernoulli").config == TrainConfig(**same, sampler="bernoulli")
     with pytest.raises(SystemExit) as stop:
         main(["demo", "--epochs", "1", "--out", "here"])
     assert stop.value.code == 2  # and nothing is trained over it

@@ -25,6 +25,8 @@ HUGE = pytest.param(10**400, id="too large for a float")
 def values(name):
     """Make allowed values of a field."""
     hint = HINTS[name]
+    if type(None) in get_args(hint):
+        return st.none() | st.floats(1e-9, 1e9)
     if get_origin(hint) is Literal:
         return st.sampled_from(get_args(hint))
     if hint is int:

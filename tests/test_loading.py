@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -186,6 +187,7 @@ def test_repeats_are_dropped_counted_and_said_once(tmp_path):
     assert graph.notes == [
         "3 duplicate triples dropped from train",
         "2 duplicate triples dropped from valid",
+        "2 triples of valid/test stand in another split too; they are kept",
     ]
     single = load_graph(fill(tmp_path, {"one.tsv": TRAIN + TRAIN}) / "one.tsv")
     assert len(single.train) == 3
@@ -216,7 +218,7 @@ def test_labels_beside_the_data_or_passed(tmp_path):
     graph = load_graph(folder)
     assert [graph.label(i) for i in range(3)] == ["Anna", "b", "Carl"]
     assert graph.source.labels == ""
-    assert graph.notes == []
+    assert not any("label" in note for note in graph.notes)
     assert load_graph(folder / "train.tsv").label(0) == "Anna"
     fill(tmp_path, {"mine.tsv": "a\tAlice\n"})
     graph = load_graph(folder, labels=tmp_path / "mine.tsv")
@@ -228,7 +230,7 @@ def test_labels_that_fit_nothing_are_said(tmp_path):
     folder = fill(tmp_path / "toy", {f"{split}.tsv": TRAIN for split in SPLITS})
     fill(tmp_path, {"mine.tsv": "A\tAlice\n"})
     graph = load_graph(folder, labels=tmp_path / "mine.tsv")
-    assert graph.notes == [f"{tmp_path / 'mine.tsv'} labels no entity of these data"]
+    assert f"{tmp_path / 'mine.tsv'} labels no entity of these data" in graph.notes
     with pytest.raises(UserError, match=r"gone\.tsv: no such file"):
         load_graph(folder, labels=tmp_path / "gone.tsv")
     with pytest.raises(UserError, match=r"toy: cannot read it: Is a directory"):
@@ -300,3 +302,17 @@ def test_a_dense_file_is_split_90_5_5_by_seed(tmp_path):
     assert load_graph(path, split_seed=1).fingerprint == graph.fingerprint != other.fingerprint
     with pytest.raises(UserError, match="--split-seed must be at least 0, not -1"):
         load_graph(path, split_seed=-1)
+
+
+def test_a_header_is_skipped_and_said(tmp_path: Path) -> None:
+    file = tmp_path / "graph.tsv"
+    file.write_text("Head\tRelation\tTail\n" + "".join(f"a{i}\tr\ta{i + 1}\n" for i in range(9)))
+    graph = KnowledgeGraph.load(file)
+    assert "Head" not in graph.entities
+    assert any("header" in note for note in graph.notes)
+
+
+def test_a_triple_in_two_splits_is_kept_and_said(tmp_path: Path) -> None:
+    graph = load_graph(fill(tmp_path, {"train.tsv": TRAIN, "valid.tsv": "a\tr\tb\n"}))
+    assert len(graph.valid) == 1
+    assert "1 triples of valid/test stand in another split too; they are kept" in graph.notes

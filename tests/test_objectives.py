@@ -10,7 +10,13 @@ import torch
 from helpers import TINY, new_model, random_graph
 from nscaching import TrainConfig
 from nscaching.models import MODELS
-from nscaching.objectives import LOGISTIC_ZERO, choose_objective, logistic, margin_ranking
+from nscaching.objectives import (
+    LOGISTIC_ZERO,
+    choose_objective,
+    default_penalty,
+    logistic,
+    margin_ranking,
+)
 from nscaching.trainer import Trainer
 
 POSITIVE = [2.0, -1.0, 0.5, 9.0]
@@ -66,8 +72,8 @@ def test_objective_goes_by_the_family(name):
 def test_an_epoch_is_adam_on_loss_and_penalty(model, penalty, batch_size):
     """λ adds λ·(batch / n_train)/2·‖Θ‖² to the summed loss of a batch, λ/2·‖Θ‖² at most."""
     graph = random_graph(train=40)
-    settings = TINY | {"batch_size": batch_size, "sampler": "bernoulli", "lr": 0.03}
-    config = TrainConfig(**settings, model=model, penalty=penalty)
+    settings = {"sampler": "bernoulli", "lr": 0.03, "model": model, "penalty": penalty}
+    config = TrainConfig(**TINY | settings | {"batch_size": batch_size})
     trainer = Trainer(graph, config)
     twin = {name: p.detach().double() for name, p in trainer.model.named_parameters()}
     steps = []
@@ -118,3 +124,13 @@ def test_an_epoch_is_adam_on_loss_and_penalty(model, penalty, batch_size):
     assert record["loss"] == pytest.approx(loss_sum / 40, rel=1e-5)
     assert record["gradient_norm"] == pytest.approx(sum(norms) / len(norms), rel=1e-4)
     assert record["nonzero_loss"] == teaching / 40
+
+
+@pytest.mark.parametrize("name", MODELS.names())
+def test_a_penalty_left_open_goes_by_the_model(name):
+    trainer = Trainer(
+        random_graph(train=40), TrainConfig(**TINY | {"model": name, "penalty": None})
+    )
+    penalty = default_penalty(new_model(name))
+    assert trainer.config.penalty == penalty
+    assert trainer.optimizer.param_groups[0]["weight_decay"] == pytest.approx(penalty * 16 / 40)

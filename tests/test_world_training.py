@@ -10,7 +10,7 @@ from nscaching import KnowledgeGraph, train
 
 SETTINGS = {
     "dim": 16, "epochs": 15, "batch_size": 512, "lr": 0.02, "n1": 10, "n2": 20,
-    "validate_every": 0, "device": "cpu", "threads": 1,
+    "norm": 1, "margin": 4.0, "penalty": 0.0, "validate_every": 0, "device": "cpu", "threads": 1,
 }  # fmt: skip
 
 

@@ -81,6 +81,8 @@ class Train:
             raise UserError("say what to train on: a known data set, a folder or a file")
         work.check(self.settings, self.out, self.overwrite)
         graph = work.load(self.where, self.labels, self.split_seed)
+        if self.config:
+            work.note_changed_data(graph, user_path(self.config))
         show.graph(graph)
         out = self.out or work.free_path(work.default_out(graph, self.settings))
         show.run(work.train(graph, self.settings, out, self.overwrite), self.json)

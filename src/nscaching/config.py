@@ -31,16 +31,16 @@ class TrainConfig:
     """Norm of the translational distance: 1 or 2."""
     epochs: int = 200
     """Passes over the training triples."""
-    batch_size: int = 1024
+    batch_size: int = 512
     """Training triples in one step."""
     lr: float = 0.001
     """Learning rate of Adam."""
     objective: Literal["auto", "margin", "logistic"] = "auto"
     """Loss: margin ranking (Eq. 1) or logistic (Eq. 2); auto: by the model's family."""
-    margin: float = 4.0
+    margin: float = 8.0
     """Margin of the ranking loss."""
-    penalty: float = 0.0
-    """L2 penalty: this times half the squared parameters, once per epoch over the training set."""
+    penalty: float | None = None
+    """L2 penalty λ, λ/2·‖Θ‖² in an epoch's loss; None: 0.1 for semantic matching, else 0."""
     n1: int = 50
     """Entities cached for each key (nscaching)."""
     n2: int = 50
@@ -88,7 +88,7 @@ class TrainConfig:
                 raise UserError(f"{flag(name)} must be a positive number, not {value}")
         for name in ("margin", "penalty"):
             value = getattr(self, name)
-            if not (value >= 0 and math.isfinite(value)):
+            if value is not None and not (value >= 0 and math.isfinite(value)):
                 raise UserError(f"{flag(name)} must be zero or a positive number, not {value}")
 
     @classmethod
@@ -107,8 +107,10 @@ class TrainConfig:
             raise UserError(f"{where}: {error}") from None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values."""
-        return dataclasses.asdict(self)
+        """Return the fields as plain values, without those that are left open."""
+        return {
+            name: value for name, value in dataclasses.asdict(self).items() if value is not None
+        }
 
 
 def flag(name: str) -> str:
@@ -118,6 +120,10 @@ def flag(name: str) -> str:
 
 def check_type(what: str, hint: Any, value: Any) -> Any:  # noqa: ANN401  (any field's type)
     """Return the value, a whole number as a float where one is asked for, or raise a UserError."""
+    if type(None) in get_args(hint):  # a value that may be left open
+        if value is None:
+            return None
+        hint = get_args(hint)[0]
     if get_origin(hint) is Literal:
         choices = get_args(hint)
         if value not in choices or type(value) is not type(choices[0]):

@@ -153,6 +153,11 @@ class KnowledgeGraph:
             clean[split] = distinct(triples)
             if dropped := len(triples) - len(clean[split]):
                 notes.append(f"{dropped:,} duplicate triples dropped from {split}")
+        together = np.concatenate(list(clean.values()))
+        if shared := len(together) - len(distinct(together)):
+            notes.append(
+                f"{shared:,} triples of valid/test stand in another split too; they are kept"
+            )
         graph = cls(entities, relations, **clean, **rest)  # type: ignore[arg-type]
         graph.notes = [*graph.notes, *notes, *graph._unseen_notes()]
         return graph

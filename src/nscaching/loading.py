@@ -102,13 +102,15 @@ def _folder(folder: Path, split_seed: int) -> dict[str, Any]:
         )
     if len(files) == 1:
         return _single_file(files["train"], split_seed)
-    entities, relations = NameTable(), NameTable()
-    splits = {split: read_triples(file, entities, relations) for split, file in files.items()}
+    entities, relations, notes = NameTable(), NameTable(), list[str]()
+    splits = {
+        split: read_triples(file, entities, relations, notes) for split, file in files.items()
+    }
     return {
         "entities": list(entities),
         "relations": list(relations),
         "splits": splits,
-        "notes": _missing(folder, splits),
+        "notes": notes + _missing(folder, splits),
     }
 
 
@@ -126,14 +128,14 @@ def _missing(folder: Path, splits: dict[str, Ids]) -> list[str]:
 
 
 def _single_file(path: Path, split_seed: int) -> dict[str, Any]:
-    entities, relations = NameTable(), NameTable()
-    triples: Ids = read_triples(path, entities, relations)
+    entities, relations, notes = NameTable(), NameTable(), list[str]()
+    triples: Ids = read_triples(path, entities, relations, notes)
     once = distinct(triples)
+    if dropped := len(triples) - len(once):
+        notes.append(f"{dropped:,} duplicate triples dropped from {path.name}")
     splits = split_triples(once, split_seed)
     sizes = " / ".join(f"{len(splits[split]):,}" for split in SPLITS)
-    notes = [f"split by seed {split_seed} into train / valid / test: {sizes} triples"]
-    if dropped := len(triples) - len(once):
-        notes.insert(0, f"{dropped:,} duplicate triples dropped from {path.name}")
+    notes.append(f"split by seed {split_seed} into train / valid / test: {sizes} triples")
     return {
         "entities": list(entities),
         "relations": list(relations),

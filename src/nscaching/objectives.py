@@ -11,7 +11,7 @@ from torch import Tensor
 from nscaching.config import TrainConfig
 from nscaching.models import Model
 
-__all__ = ["Objective", "choose_objective", "logistic", "margin_ranking"]
+__all__ = ["Objective", "choose_objective", "default_penalty", "logistic", "margin_ranking"]
 
 # (positive [B], negative [B, K]) → loss [B], and which losses still teach something [B].
 Objective = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -30,6 +30,14 @@ def logistic(positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
     """Eq. 2: ℓ(+1, f(positive)) + Σₖ ℓ(−1, f(negativeₖ)), with ℓ(α, β) = log(1 + exp(−αβ))."""
     negative_loss = F.softplus(negative).sum(1)
     return F.softplus(-positive) + negative_loss, negative_loss > LOGISTIC_ZERO
+
+
+def default_penalty(model: Model) -> float:
+    """Return the L2 penalty of a configuration that leaves it open.
+
+    Translational models scale their vectors to unit length, which a penalty cannot change.
+    """
+    return 0.1 if model.family == "semantic" else 0.0
 
 
 def choose_objective(config: TrainConfig, model: Model) -> Objective:

@@ -73,6 +73,7 @@ def _validation(axes: Axes, run: Run, colour: str, label: str | None) -> None:
 def _label(axes: Axes, what: str) -> None:
     axes.set_xlabel("seconds of training")
     axes.set_ylabel(what)
+    axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)

@@ -126,8 +126,13 @@ def _split_csv(
             yield *record[0], columns
 
 
-def read_triples(path: Path, entities: NameTable, relations: NameTable) -> Ids:
-    """Read ``head relation tail`` lines into ids [n, 3], adding new names to the tables."""
+def read_triples(
+    path: Path, entities: NameTable, relations: NameTable, notes: list[str] | None = None
+) -> Ids:
+    """Read ``head relation tail`` lines into ids [n, 3], adding new names to the tables.
+
+    A first line such as "head, relation, tail" is a header: it is skipped, and noted.
+    """
     ids = array("i")
     start = True
     for number, line, columns in split_columns(path):
@@ -137,10 +142,12 @@ def read_triples(path: Path, entities: NameTable, relations: NameTable) -> Ids:
                 f"found {len(columns)}: {shown(line)}"
             )
         head, relation, tail = (column.strip(" ") for column in columns)
-        if start and (head.lower(), relation.lower(), tail.lower()) in HEADERS:
-            start = False
-            continue
+        header = start and (head.lower(), relation.lower(), tail.lower()) in HEADERS
         start = False
+        if header:
+            if notes is not None:
+                notes.append(f"{path.name}: the first line, {shown(line)}, is taken for a header")
+            continue
         if not (head and relation and tail):
             raise UserError(f"{path}:{number}: a name is empty: {shown(line)}")
         ids.append(entities[head])

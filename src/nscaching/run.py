@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from torch import Tensor
 from nscaching import classification, evaluation
 from nscaching.card import write_card
 from nscaching.config import TrainConfig
-from nscaching.errors import UserError
+from nscaching.errors import UserError, user_path
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import MODELS, Model
 from nscaching.plots import plot_run
@@ -129,14 +130,20 @@ def train(
     ``progress`` every step.
     """
     config = TrainConfig.from_dict({**(config or TrainConfig()).to_dict(), **settings})
-    names = {"model": MODELS.canonical(config.model), "sampler": SAMPLERS.canonical(config.sampler)}
-    config = TrainConfig.from_dict({**config.to_dict(), **names})
+    config = dataclasses.replace(
+        config, model=MODELS.canonical(config.model), sampler=SAMPLERS.canonical(config.sampler)
+    )
     folder = None if out is None else RunFolder(out)
     if folder is not None:
         folder.check_free(overwrite)
-    trainer = Trainer(graph, config, _warm_start(graph, config), progress)
+    start = None
+    if config.pretrain:
+        start = _warm_start(graph, config)
+        # Absolute, so that the configuration repeats the run from anywhere.
+        config = dataclasses.replace(config, pretrain=str(user_path(config.pretrain).resolve()))
+    trainer = Trainer(graph, config, start, progress)
     if folder is not None:
-        folder.create(graph, config, overwrite)
+        folder.create(graph, trainer.config, overwrite)
     history: list[Record] = []
 
     def hear(record: Record) -> None:
@@ -149,16 +156,16 @@ def train(
             observe(record)
 
     trainer.train(hear)
-    run = Run(graph, config, trainer.model, history, trainer.best_epoch, trainer.sampler.state())
+    run = Run(
+        graph, trainer.config, trainer.model, history, trainer.best_epoch, trainer.sampler.state()
+    )
     if folder is not None:
         run._finish(folder)
     return run
 
 
-def _warm_start(graph: KnowledgeGraph, config: TrainConfig) -> dict[str, Tensor] | None:
-    """Return the parameters of the run that ``pretrain`` names, if they fit."""
-    if not config.pretrain:
-        return None
+def _warm_start(graph: KnowledgeGraph, config: TrainConfig) -> dict[str, Tensor]:
+    """Return the parameters of the run that ``pretrain`` names, or say why they do not fit."""
     before = Run.load(config.pretrain, "cpu")
     for what, theirs, ours in (
         ("model", before.config.model, config.model),

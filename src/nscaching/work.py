@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nscaching import datasets
-from nscaching.config import TrainConfig
+from nscaching.config import TrainConfig, read_toml
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import MODELS
@@ -19,7 +19,17 @@ from nscaching.run_folder import RunFolder
 from nscaching.samplers import SAMPLERS
 from nscaching.trainer import choose_device
 
-__all__ = ["check", "compare", "default_out", "evaluate", "free_path", "load", "load_run", "train"]
+__all__ = [
+    "check",
+    "compare",
+    "default_out",
+    "evaluate",
+    "free_path",
+    "load",
+    "load_run",
+    "note_changed_data",
+    "train",
+]
 
 
 def check(config: TrainConfig, out: str, overwrite: bool) -> None:
@@ -38,6 +48,13 @@ def load(where: str, labels: str = "", split_seed: int = 0) -> KnowledgeGraph:
         with downloading(known.name) as progress:
             datasets.fetch(known.name, progress)
     return KnowledgeGraph.load(where, labels, split_seed)
+
+
+def note_changed_data(graph: KnowledgeGraph, config: Path) -> None:
+    """Add a note to the graph if the run whose configuration this is had other data."""
+    recorded = read_toml(config).get("record", {}).get("data_fingerprint", graph.fingerprint)
+    if recorded != graph.fingerprint:
+        graph.notes.append(f"the data are not those of {config}: its results will not come out")
 
 
 def load_run(path: Path, device: str) -> Run:

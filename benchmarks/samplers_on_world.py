@@ -1,0 +1,50 @@
+"""Test MRR of nscaching and Bernoulli sampling on `world`: the same settings, three seeds.
+
+python benchmarks/samplers_on_world.py [--epochs 60] [--seeds 1 2 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from typing import Any
+
+from nscaching import KnowledgeGraph, train
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "TransE": {},
+    "TransH": {},
+    "TransD": {},
+    "DistMult": {"penalty": 0.3},
+    "ComplEx": {"penalty": 0.3},
+    "ComplEx, dim 50": {"model": "ComplEx", "dim": 50, "penalty": 0.3},
+}
+
+
+def main() -> None:
+    """Train and print a Markdown table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--only", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
+    chosen = parser.parse_args()
+    graph = KnowledgeGraph.load("world")
+    print("| settings | bernoulli | nscaching | seconds, bernoulli | seconds, nscaching |")
+    print("|---|---|---|---|---|")
+    for name in chosen.only:
+        figures, seconds = {}, {}
+        for sampler in ("bernoulli", "nscaching"):
+            settings = {"model": name, "epochs": chosen.epochs, "validate_every": 5}
+            settings |= {"sampler": sampler, **SETTINGS[name]}
+            runs = [train(graph, seed=seed, **settings) for seed in chosen.seeds]
+            mrr = [run.evaluate()["mrr"] for run in runs]
+            spread = ", ".join(f"{value:.3f}" for value in mrr)
+            figures[sampler] = f"{statistics.mean(mrr):.3f} ({spread})"
+            seconds[sampler] = f"{statistics.mean(run.train_seconds for run in runs):.1f}"
+        print(f"| {name} | {' | '.join([*figures.values(), *seconds.values()])} |")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -420,7 +420,7 @@ def test_demo(tmp_path, ask, capsys):
     capsys.readouterr()
     show.demonstration(runs, tmp_path / "plot.png", found["answers"], as_json=False)
     out = capsys.readouterr().out
-    assert "(Portugal, speaks, ?)" in out
+    assert "(Madagascar, speaks, ?)" in out
     assert "run folders: here/nscaching, here/bernoulli" in out
 
 

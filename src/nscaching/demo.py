@@ -11,10 +11,11 @@ from nscaching.errors import UserError, user_path
 __all__ = ["run"]
 
 SAMPLERS = ("nscaching", "bernoulli")
+# Each has an answer in the test split, which training never sees.
 QUESTIONS = (
-    {"head": "Portugal", "relation": "speaks"},
-    {"relation": "borders", "tail": "Germany"},
-    {"head": "Nairobi", "relation": "in_subregion"},
+    {"head": "Madagascar", "relation": "speaks"},
+    {"head": "Lesotho", "relation": "uses_currency"},
+    {"relation": "has_province", "tail": "Mostaganem"},
 )
 
 

@@ -1,12 +1,12 @@
-"""What a person sees while something takes time: bars with an ETA, or plain lines in a log."""
+"""What a person sees while something takes time: a bar with an ETA, or plain lines in a log."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
@@ -14,37 +14,31 @@ from rich.text import Text
 
 from nscaching.config import TrainConfig
 
-__all__ = ["TrainingDisplay", "counting", "downloading"]
+__all__ = ["Bar", "TrainingDisplay", "counting", "downloading"]
 
 # In a log, where bars cannot move, a line at most this often.
 LOG_SECONDS = 10.0
 
 
-def _console() -> Console:
-    return Console(stderr=True, highlight=False)
+class Bar:
+    """One thing that takes time, on standard error."""
 
+    def __init__(self, name: str, total: float | None = None) -> None:
+        self.name, self.total, self.done, self.latest = name, total, 0.0, ""
+        self.console = Console(stderr=True, highlight=False)
+        self.began = self.last_line = time.monotonic()
+        self.bars = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[latest]}", markup=False, style="cyan"),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self.task = self.bars.add_task(name, total=total, latest="")
 
-def _bars(console: Console) -> Progress:
-    text = TextColumn("{task.description}", markup=False)
-    latest = TextColumn("{task.fields[latest]}", markup=False, style="cyan")
-    return Progress(
-        SpinnerColumn(), text, BarColumn(), TimeRemainingColumn(), latest,
-        console=console, disable=not console.is_terminal, transient=False,
-    )  # fmt: skip
-
-
-class TrainingDisplay:
-    """One bar for a training run: epochs done, time left, latest loss and validation MRR."""
-
-    def __init__(self, name: str, config: TrainConfig) -> None:
-        self.name, self.epochs = name, config.epochs
-        self.console = _console()
-        self.bars = _bars(self.console)
-        self.task = self.bars.add_task(name, total=float(config.epochs), latest="")
-        self.epoch, self.loss, self.mrr = 0, "", ""
-        self.last_line = time.monotonic()
-
-    def __enter__(self) -> TrainingDisplay:
+    def __enter__(self) -> Self:
         self.bars.start()
         return self
 
@@ -56,52 +50,64 @@ class TrainingDisplay:
     ) -> None:
         self.bars.stop()
 
+    def show(self, done: float, total: float | None, latest: str) -> None:
+        """Say how far it is, and what is new."""
+        self.done, self.total, self.latest = done, total, latest
+        self.bars.update(self.task, completed=done, total=total, latest=latest)
+        if time.monotonic() - self.last_line > LOG_SECONDS:
+            self.log()
+
+    def log(self) -> None:
+        """Write a line, where there is no terminal to show a bar."""
+        self.last_line = time.monotonic()
+        if not self.console.is_terminal:
+            left = ""
+            if self.total and 0 < self.done < self.total:
+                seconds = (self.last_line - self.began) * (self.total - self.done) / self.done
+                left = f"  {seconds:.0f} s left"
+            self.console.print(Text(f"{self.name}: {self.latest}{left}"), soft_wrap=True)
+
+
+class TrainingDisplay(Bar):
+    """The bar of a training run: epochs done, time left, latest loss and MRR."""
+
+    def __init__(self, name: str, config: TrainConfig) -> None:
+        super().__init__(name, float(config.epochs))
+        self.epochs, self.epoch, self.loss, self.mrr = config.epochs, 0, "", ""
+
     def observe(self, record: dict[str, Any]) -> None:
         """Hear a finished epoch or ranking."""
-        if "split" in record:
-            self.mrr = f"  {record['split']} MRR {record['mrr']:.4f}"
-        else:
+        if "split" not in record:
             self.epoch, self.loss = record["epoch"], f"loss {record['loss']:.4f}"
-        self._show(self.epoch, "")
-        due = time.monotonic() - self.last_line > LOG_SECONDS
-        if not self.console.is_terminal and ("split" in record or due):
-            self.last_line = time.monotonic()
-            line = f"{self.name}: epoch {self.epoch}/{self.epochs}  {self.loss}{self.mrr}"
-            self.console.print(Text(line), soft_wrap=True)
+            self._show(self.epoch)
+            return
+        self.mrr = f"  {record['split']} MRR {record['mrr']:.4f}"
+        if record["split"] == "valid":
+            self.mrr += f" at epoch {record['epoch']}"
+        self._show(self.epoch)
+        self.log()
 
     def progress(self, what: str, done: int, of: int) -> None:
         """Hear a step inside an epoch or a ranking."""
         if what == "training":
-            self._show(self.epoch + done / of, "")
+            self._show(self.epoch + done / of)
         else:
             self._show(self.epoch, f"  ranking {what} {100 * done // of}%")
 
-    def _show(self, epochs: float, doing: str) -> None:
+    def _show(self, epochs: float, doing: str = "") -> None:
         latest = f"epoch {self.epoch}/{self.epochs}  {self.loss}{self.mrr}{doing}"
-        self.bars.update(self.task, completed=epochs, latest=latest)
+        self.show(epochs, float(self.epochs), latest)
 
 
 @contextmanager
-def counting(name: str) -> Iterator[Any]:
+def counting(name: str) -> Iterator[Callable[[int, int], None]]:
     """Show a bar for something that reports (done, in all)."""
-    with _bars(_console()) as bars:
-        task = bars.add_task(name, total=None, latest="")
-
-        def progress(done: int, of: int) -> None:
-            bars.update(task, completed=done, total=of, latest=f"{done:,}/{of:,}")
-
-        yield progress
+    with Bar(name) as bar:
+        yield lambda done, of: bar.show(done, of, f"{done:,}/{of:,}")
 
 
 @contextmanager
-def downloading(name: str) -> Iterator[Any]:
-    """Show a bar for each file that is fetched."""
-    with _bars(_console()) as bars:
-        tasks: dict[str, Any] = {}
-
-        def progress(file: str, done: int, of: int | None) -> None:
-            if file not in tasks:
-                tasks[file] = bars.add_task(f"{name} {file}", total=of, latest="")
-            bars.update(tasks[file], completed=done, latest=f"{done / 1e6:.1f} MB")
-
-        yield progress
+def downloading(name: str) -> Iterator[Callable[[str, int, int | None], None]]:
+    """Show a bar for the files that are fetched one after the other."""
+    with Bar(name) as bar:
+        yield lambda file, done, of: bar.show(done, of, f"{file}  {done / 1e6:.1f} MB")

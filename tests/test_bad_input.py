@@ -348,7 +348,7 @@ def test_a_damaged_run(fails, run, verb, name, data, message):
         ("--head nobody --relation r0", "unknown entity 'nobody'; known: e0, e3, e1, "),
         ("--head e1 --tail E9", "unknown entity 'E9'; known: e0, "),
         ("--head e1 --relation r7", "unknown relation 'r7'; known: r0, r1"),
-        ("--head= --relation r0", "unknown entity ''; known: "),
+        ("--head= --relation r0", "give at least two of head, relation and tail"),
     ],
 )
 def test_predict(fails, run, words, message):
@@ -422,7 +422,7 @@ def test_a_full_disk_or_memory_is_one_line_too(fails, run, monkeypatch, broken, 
     def fail(*_):
         raise broken
 
-    monkeypatch.setattr("nscaching.work.load_run", fail)
+    monkeypatch.setattr("nscaching.run.Run.load", fail)
     assert fails("evaluate", "run").startswith(message)
 
 
@@ -435,7 +435,7 @@ def test_a_mistake_of_the_program_keeps_its_traceback(run, monkeypatch):
     def fail(*_):
         raise RuntimeError("a mistake")
 
-    monkeypatch.setattr("nscaching.work.load_run", fail)
+    monkeypatch.setattr("nscaching.run.Run.load", fail)
     with pytest.raises(RuntimeError, match="a mistake"):
         main(["evaluate", "run"])
 

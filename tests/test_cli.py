@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -18,7 +19,9 @@ import pytest
 from nscaching import Run, TrainConfig, __version__, cli, datasets, show
 from nscaching.cli import VERBS, main
 from nscaching.config import flag, write_toml
+from nscaching.errors import UserError
 from nscaching.models import MODELS
+from nscaching.run_folder import read_settings
 from nscaching.samplers import SAMPLERS
 
 TINY = shlex.split("--epochs 2 --dim 4 --n1 4 --n2 4 --threads 1 --validate-every 1 --lr 0.1")
@@ -410,9 +413,8 @@ def test_demo(tmp_path, ask, capsys):
     assert [run["sampler"] for run in found["runs"]] == ["nscaching", "bernoulli"]
     assert found["plot"] == "here/compare.png"
     assert [len(answer["answers"]) for answer in found["answers"]] == [3, 3, 3]
-    same = {"epochs": 1, "penalty": 0.0}
-    assert Run.load("here/nscaching").config == TrainConfig(**same)
-    assert Run.load("here/bernoulli").config == TrainConfig(**same, sampler="bernoulli")
+    assert Run.load("here/nscaching").config == TrainConfig(epochs=1)
+    assert Run.load("here/bernoulli").config == TrainConfig(epochs=1, sampler="bernoulli")
     with pytest.raises(SystemExit) as stop:
         main(["demo", "--epochs", "1", "--out", "here"])
     assert stop.value.code == 2  # and nothing is trained over it
@@ -459,3 +461,44 @@ def test_a_reader_that_leaves_early_is_no_error(trained):
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == 141
+
+
+# What a reader of the manual would try.
+
+
+def test_keys_of_a_file_may_be_spelled_like_flags(tmp_path):
+    file = tmp_path / "settings.toml"
+    file.write_text("batch-size = 64\nsplit-seed = 3\n")
+    source, settings = read_settings(file)
+    assert (settings.batch_size, source.split_seed) == (64, 3)
+    file.write_text("batch-size = 64\nbatch_size = 32\n")
+    with pytest.raises(UserError, match="batch-size is given twice"):
+        read_settings(file)
+
+
+def test_an_entity_may_be_called_none(tmp_path, ask):
+    lines = [f"None\tr\te{i}\n" for i in range(6)] + [f"e{i}\tr\te{i + 1}\n" for i in range(5)]
+    (tmp_path / "graph.tsv").write_text("".join(lines))
+    ask("train", tmp_path / "graph.tsv", *TINY, "--out", "run")
+    assert ask("predict", "run", "--head", "None", "--relation", "r")["head"] == "None"
+
+
+def test_runs_of_one_name_are_told_apart(trained, call, tmp_path):
+    for folder in ("a", "b"):
+        shutil.copytree(trained, tmp_path / folder / "x")
+    out, _ = call("compare", "a/x", "b/x")
+    assert "a/x" in out
+    assert "b/x" in out
+
+
+def test_a_repeated_run_says_what_is_not_the_same(data, trained, tmp_path, call):
+    file = tmp_path / "config.toml"
+    text = (trained / "config.toml").read_text()
+    file.write_text(text.replace("threads = 1", "threads = 7").replace("data_finger", "x_finger"))
+    _, err = call("train", "--config", file, "--threads", 1, "--out", "again")
+    assert "will not come out the same: its threads was 7 and is 1" in err
+
+
+def test_other_data_do_not_take_the_labels_of_a_file(data, tmp_path, call):
+    (tmp_path / "set.toml").write_text("data = 'elsewhere.tsv'\nlabels = 'gone.tsv'\n")
+    call("train", data, "--config", "set.toml", *TINY, "--out", "run")

@@ -112,7 +112,7 @@ def test_cardinality_and_mapping_classes(train, repeats):
         assert tph[r] == (n / len(tails) if tails else 0)
         assert hpt[r] == (n / len(heads) if heads else 0)
         sides = ("N" if hpt[r] >= 1.5 else "1"), ("N" if tph[r] >= 1.5 else "1")
-        assert graph.mapping_classes[r] == "-".join(sides)
+        assert graph.mapping_classes[r] == ("-".join(sides) if n else "unseen")
         total = tph[r] + hpt[r]
         assert graph.head_probability[r] == (tph[r] / total if total else 0.5)
 
@@ -220,8 +220,9 @@ def test_an_entity_is_found_by_name_then_by_label(people):
 
 
 def test_a_label_of_several_entities_is_a_question(people):
-    with pytest.raises(UserError, match=r"2 entities are labelled 'Twin'; .* /m/2, /m/3"):
-        people.entity_id("Twin")
+    assert (people.entity_id("Twin"), people.entity_id("twin")) == (1, 2)
+    with pytest.raises(UserError, match=r"2 entities are labelled 'TWIN'; .* /m/2, /m/3"):
+        people.entity_id("TWIN")
 
 
 def test_a_relation_is_found_exactly_then_without_case(people):

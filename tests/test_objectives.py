@@ -13,9 +13,9 @@ from nscaching.models import MODELS
 from nscaching.objectives import (
     LOGISTIC_ZERO,
     choose_objective,
-    default_penalty,
     logistic,
     margin_ranking,
+    penalty,
 )
 from nscaching.trainer import Trainer
 
@@ -131,6 +131,7 @@ def test_a_penalty_left_open_goes_by_the_model(name):
     trainer = Trainer(
         random_graph(train=40), TrainConfig(**TINY | {"model": name, "penalty": None})
     )
-    penalty = default_penalty(new_model(name))
-    assert trainer.config.penalty == penalty
-    assert trainer.optimizer.param_groups[0]["weight_decay"] == pytest.approx(penalty * 16 / 40)
+    by_family = {"semantic": 0.1, "translational": 0.0}[trainer.model.family]
+    assert penalty(trainer.config, trainer.model) == by_family
+    assert trainer.config.penalty is None  # left open for another model
+    assert trainer.optimizer.param_groups[0]["weight_decay"] == pytest.approx(by_family * 16 / 40)

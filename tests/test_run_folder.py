@@ -380,3 +380,31 @@ def test_read_config_needs_no_model(tmp_path):
     config = TrainConfig.from_dict(TINY)
     folder.create(some_graph(source=Source("x.tsv", "l.tsv", 3)), config)
     assert folder.read_config() == (Source("x.tsv", "l.tsv", 3), config)
+
+
+def test_a_run_that_fails_leaves_the_one_it_was_to_replace(copy):
+    before = {file.name: file.read_bytes() for file in copy.iterdir()}
+    with pytest.raises(UserError, match="the loss is|diverged"):
+        train(some_graph(), out=copy, overwrite=True, **TINY | {"model": "ComplEx", "lr": 1e30})
+    assert {file.name: file.read_bytes() for file in copy.iterdir()} == before
+    assert [path.name for path in copy.parent.iterdir()] == [copy.name]
+
+
+def test_notes_and_what_was_left_open_are_kept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = train(some_graph(notes=["hear this"]), **TINY | {"model": "ComplEx"})
+    path = run.save()
+    assert path.parent.name == "runs"
+    assert "hear this" in Run.load(path).graph.notes
+    assert "- hear this" in (path / "README.md").read_text()
+    record = tomllib.loads((path / "config.toml").read_text())["record"]
+    assert (record["penalty"], record["device"], record["threads"]) == (0.1, "cpu", 1)
+    assert run.save() != path  # an unnamed run takes the next free name
+
+
+def test_training_gives_the_threads_back():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    train(some_graph(), **TINY)
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(before)

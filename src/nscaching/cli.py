@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import itertools
 import sys
@@ -76,15 +77,16 @@ class Train:
     def run(self) -> None:
         """Train, showing progress, and print the results."""
         from nscaching import show, work
+        from nscaching.run_folder import default_out
 
         if not self.where:
             raise UserError("say what to train on: a known data set, a folder or a file")
         work.check(self.settings, self.out, self.overwrite)
         graph = work.load(self.where, self.labels, self.split_seed)
         if self.config:
-            work.note_changed_data(graph, user_path(self.config))
+            work.note_differences(graph, self.settings, user_path(self.config))
         show.graph(graph)
-        out = self.out or work.free_path(work.default_out(graph, self.settings))
+        out = self.out or default_out(graph, self.settings)
         show.run(work.train(graph, self.settings, out, self.overwrite), self.json)
 
 
@@ -111,10 +113,11 @@ class Evaluate:
     def run(self) -> None:
         """Rank and print."""
         from nscaching import show, work
+        from nscaching.run import Run
 
         if self.memory_mb < 1:
             raise UserError(f"--memory-mb must be at least 1, not {self.memory_mb}")
-        run = work.load_run(self.path, self.device)
+        run = Run.load(self.path, self.device)
         options = {"filtered": not self.raw, "ties": self.ties, "budget": self.memory_mb << 20}
         show.evaluation(run, work.evaluate(run, self.split, options), self.json)
 
@@ -135,9 +138,10 @@ class Classify:
 
     def run(self) -> None:
         """Classify and print."""
-        from nscaching import show, work
+        from nscaching import show
+        from nscaching.run import Run
 
-        run = work.load_run(self.path, self.device)
+        run = Run.load(self.path, self.device)
         show.classification(run, run.classify(self.split), self.json)
 
 
@@ -149,12 +153,12 @@ class Predict:
     """
 
     path: RunPath
-    head: str | None = None
-    """The head entity; leave out what is asked for."""
-    relation: str | None = None
+    head: str = ""
+    """The head entity, by name or label; --head=NAME where it begins with a dash."""
+    relation: str = ""
     """The relation."""
-    tail: str | None = None
-    """The tail entity."""
+    tail: str = ""
+    """The tail entity; leave out what is asked for."""
     top: int = 10
     """How many answers."""
     known: Literal["hide", "mark"] = "hide"
@@ -165,10 +169,13 @@ class Predict:
 
     def run(self) -> None:
         """Predict and print."""
-        from nscaching import show, work
+        from nscaching import show
+        from nscaching.run import Run
 
-        run = work.load_run(self.path, self.device)
-        answer = run.predict(self.head, self.relation, self.tail, self.top, self.known)
+        run = Run.load(self.path, self.device)
+        answer = run.predict(
+            self.head or None, self.relation or None, self.tail or None, self.top, self.known
+        )
         show.prediction(answer, self.json)
 
 
@@ -189,9 +196,11 @@ class Compare:
     def run(self) -> None:
         """Print the table and draw the plot."""
         from nscaching import show, work
+        from nscaching.run import Run
+        from nscaching.run_folder import free_path
 
-        runs = [work.load_run(path, "cpu") for path in self.paths]
-        plot = user_path(self.plot) if self.plot else work.free_path(Path("compare.png"))
+        runs = [Run.load(path, "cpu") for path in self.paths]
+        plot = user_path(self.plot) if self.plot else free_path(Path("compare.png"))
         show.comparison(runs, work.compare(runs, plot, self.overwrite), self.json)
 
 
@@ -250,7 +259,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _is_outside(error: Exception) -> bool:
     """Say whether an error comes from input, disk or memory; PyTorch has no class for the last."""
-    return not isinstance(error, RuntimeError) or "memory" in str(error)
+    lack = ("out of memory", "can't allocate memory")
+    return not isinstance(error, RuntimeError) or any(words in str(error) for words in lack)
 
 
 def _complain(message: str) -> int:
@@ -296,13 +306,20 @@ def _parse(name: str, words: list[str]) -> Verb:
                 args=words,
                 default=default,
             )
-        return cast(Verb, parsed)
+        return _of_other_data(parsed, default) if default else cast(Verb, parsed)
     except SystemExit as stop:
         if not stop.code:
             raise
         raise UserError(
             f"{_first_sentence(said.getvalue())}; see nscaching {name} --help"
         ) from None
+
+
+def _of_other_data(asked: Train, file: Train) -> Train:
+    """Drop the labels that a configuration file names if other data than its own are asked for."""
+    if file.where and asked.where != file.where and asked.labels == file.labels:
+        return dataclasses.replace(asked, labels="")
+    return asked
 
 
 def _from_file(words: list[str]) -> Train | None:

@@ -50,7 +50,7 @@ class TrainConfig:
     refresh: Literal["importance", "top", "uniform"] = "importance"
     """Which of cache plus fresh candidates survive a refresh (nscaching)."""
     temperature: float = 1.0
-    """Divides the scores before the softmax of an importance draw or refresh (nscaching)."""
+    """Divides the scores before the softmax of an importance refresh (nscaching)."""
     lazy: int = 0
     """Refresh the cache only in one epoch out of this plus one (nscaching)."""
     side: Literal["bernoulli", "uniform"] = "bernoulli"
@@ -82,6 +82,8 @@ class TrainConfig:
             if not bound <= value <= most:
                 kind, limit = ("least", bound) if value < bound else ("most", most)
                 raise UserError(f"{flag(name)} must be at {kind} {limit}, not {value}")
+        if self.patience and not self.validate_every:
+            raise UserError("--patience needs validation: give --validate-every too")
         for name in ("lr", "temperature"):
             value = getattr(self, name)
             if not (value > 0 and math.isfinite(value)):

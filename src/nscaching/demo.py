@@ -7,6 +7,7 @@ from pathlib import Path
 from nscaching import show, work
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError, user_path
+from nscaching.run_folder import free_path
 
 __all__ = ["run"]
 
@@ -21,7 +22,7 @@ QUESTIONS = (
 
 def run(out: str, epochs: int, as_json: bool = False) -> None:
     """Train twice with the same settings, compare, and answer three questions."""
-    folder = user_path(out) if out else work.free_path(Path("runs") / "demo")
+    folder = user_path(out) if out else free_path(Path("runs") / "demo")
     if folder.exists():
         raise UserError(f"{folder} exists already; choose another --out")
     configs = [TrainConfig(sampler=sampler, epochs=epochs) for sampler in SAMPLERS]

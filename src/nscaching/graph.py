@@ -12,16 +12,15 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from nscaching.answers import AnswerIndex, Ids, Longs
 from nscaching.errors import UserError, unknown
 
-__all__ = ["SPLITS", "AnswerIndex", "KnowledgeGraph", "Labelled", "Side", "Source"]
+__all__ = ["SPLITS", "AnswerIndex", "Ids", "KnowledgeGraph", "Labelled", "Side", "Source"]
 
-Ids = npt.NDArray[np.int32]
-Longs = npt.NDArray[np.int64]
 Column = TypeVar("Column")
 
 SPLITS = ("train", "valid", "test")
-MAPPING_CLASSES = ("1-1", "1-N", "N-1", "N-N")
+MAPPING_CLASSES = ("1-1", "1-N", "N-1", "N-N", "unseen")
 
 
 class Side(enum.Enum):
@@ -33,58 +32,6 @@ class Side(enum.Enum):
     def query(self, head: Column, tail: Column) -> tuple[Column, Column]:
         """Return (anchor, answer): the entity that is given and the one that is asked for."""
         return (tail, head) if self is Side.HEAD else (head, tail)
-
-
-@dataclass(frozen=True)
-class AnswerIndex:
-    """The known answers of every query (anchor, relation), as sorted arrays.
-
-    Keys number the distinct queries. ``codes`` [K] is anchor·|R| + relation, ascending; the answers
-    of key k are ``answers[offsets[k]:offsets[k+1]]``, ascending and without repeats.
-    """
-
-    relations: int
-    codes: Longs
-    offsets: Longs
-    answers: Ids
-
-    @classmethod
-    def build(cls, anchor: Ids, relation: Ids, answer: Ids, relations: int) -> AnswerIndex:
-        """Index the triples given as three columns."""
-        code = anchor.astype(np.int64) * relations + relation
-        order = np.lexsort((answer, code))
-        code, answer = code[order], answer[order]
-        fresh = np.ones(len(code), dtype=bool)
-        fresh[1:] = (code[1:] != code[:-1]) | (answer[1:] != answer[:-1])
-        code, answer = code[fresh], answer[fresh]
-        codes, starts = np.unique(code, return_index=True)
-        return cls(relations, codes, np.append(starts, len(code)).astype(np.int64), answer)
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def keys(self, anchor: Ids, relation: Ids) -> Longs:
-        """Return the key of each query, −1 where it has no known answer."""
-        code = anchor.astype(np.int64) * self.relations + relation
-        if not len(self.codes):
-            return np.full(len(code), -1, dtype=np.int64)
-        place = np.minimum(np.searchsorted(self.codes, code), len(self.codes) - 1)
-        return np.where(self.codes[place] == code, place, -1)
-
-    def known(self, anchor: Ids, relation: Ids) -> tuple[Longs, Ids]:
-        """Return (row, entity) for every known answer of every query, rows ascending."""
-        key = self.keys(anchor, relation)
-        found = key >= 0
-        size = np.where(found, self.offsets[key + 1] - self.offsets[key], 0)
-        row = np.repeat(np.arange(len(key)), size)
-        # Position inside the row's own run of answers: a running count minus where the row began.
-        within = np.arange(len(row)) - np.repeat(np.cumsum(size) - size, size)
-        return row, self.answers[self.offsets[key[row]] + within]
-
-    def pair_codes(self, entities: int) -> Longs:
-        """Return key·|E| + answer of every known answer, ascending: membership is one search."""
-        key = np.repeat(np.arange(len(self)), np.diff(self.offsets))
-        return key * entities + self.answers
 
 
 @dataclass(frozen=True)
@@ -226,10 +173,10 @@ class KnowledgeGraph:
 
     @cached_property
     def mapping_classes(self) -> list[str]:
-        """Mapping class of each relation: "many" means 1.5 or more on average."""
+        """Mapping class of each relation: "N" is 1.5 or more on average in training."""
         tph, hpt = self.cardinality
         return [
-            MAPPING_CLASSES[2 * int(h >= 1.5) + int(t >= 1.5)]
+            MAPPING_CLASSES[2 * int(h >= 1.5) + int(t >= 1.5)] if t else "unseen"
             for t, h in zip(tph, hpt, strict=True)
         ]
 
@@ -257,6 +204,7 @@ class KnowledgeGraph:
         if text in self._entity_ids:
             return self._entity_ids[text]
         same = self._ids_by_label.get(text.casefold(), [])
+        same = [i for i in same if self.label(i) == text] or same  # exact spelling goes first
         if len(same) > 1:
             names = ", ".join(self.entities[i] for i in same[:5])
             raise UserError(f"{len(same)} entities are labelled {text!r}; say which by id: {names}")

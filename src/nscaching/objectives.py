@@ -11,7 +11,7 @@ from torch import Tensor
 from nscaching.config import TrainConfig
 from nscaching.models import Model
 
-__all__ = ["Objective", "choose_objective", "default_penalty", "logistic", "margin_ranking"]
+__all__ = ["Objective", "choose_objective", "logistic", "margin_ranking", "penalty"]
 
 # (positive [B], negative [B, K]) → loss [B], and which losses still teach something [B].
 Objective = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -32,11 +32,13 @@ def logistic(positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
     return F.softplus(-positive) + negative_loss, negative_loss > LOGISTIC_ZERO
 
 
-def default_penalty(model: Model) -> float:
-    """Return the L2 penalty of a configuration that leaves it open.
+def penalty(config: TrainConfig, model: Model) -> float:
+    """Return the L2 penalty λ, by the model's family where the configuration leaves it open.
 
     Translational models scale their vectors to unit length, which a penalty cannot change.
     """
+    if config.penalty is not None:
+        return config.penalty
     return 0.1 if model.family == "semantic" else 0.0
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from nscaching import classification, evaluation
@@ -16,9 +17,10 @@ from nscaching.config import TrainConfig
 from nscaching.errors import UserError, user_path
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import MODELS, Model
+from nscaching.objectives import penalty
 from nscaching.plots import plot_run
 from nscaching.predict import Known, predict
-from nscaching.run_folder import CARD, PLOT, RunFolder
+from nscaching.run_folder import CARD, PLOT, RunFolder, default_out
 from nscaching.samplers import SAMPLERS
 from nscaching.trainer import Progress, Record, Trainer, choose_device
 
@@ -72,7 +74,7 @@ class Run:
     def name(self) -> str:
         """The folder's name, or what was trained."""
         if self.path is not None:
-            return self.path.name
+            return self.path.resolve().name
         return f"{self.graph.name}-{self.config.model}-{self.config.sampler}".lower()
 
     def evaluate(self, split: str = "test", **options: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -94,21 +96,22 @@ class Run:
         """Answer a triple with one gap by name, or judge a whole one."""
         return predict(self.model, self.graph, head, relation, tail, top, known)
 
-    def save(self, path: str | Path, overwrite: bool = False) -> Path:
-        """Write the run folder and return where it is."""
-        folder = RunFolder(path)
-        folder.create(self.graph, self.config, overwrite)
+    def save(self, path: str | Path = "", overwrite: bool = False) -> Path:
+        """Write the run folder, a new one under runs/ unless told where; return where it is."""
+        folder = RunFolder(path or default_out(self.graph, self.config))
+        folder.create(self.graph, self.config, overwrite, _facts(self.model, self.config))
         for record in self.history:
             folder.append(record)
         return self._finish(folder)
 
     def _finish(self, folder: RunFolder) -> Path:
         """Write what only a finished run has: parameters, cache, plot and model card."""
-        self.path = folder.path
+        self.path = folder.target
         folder.save_model(self.model.state_dict(), self.best_epoch)
         folder.save_sampler(self.sampler_state)
         plot_run(self, folder.path / PLOT)
         write_card(self, folder.path / CARD)
+        folder.finish()
         return folder.path
 
 
@@ -141,9 +144,10 @@ def train(
         start = _warm_start(graph, config)
         # Absolute, so that the configuration repeats the run from anywhere.
         config = dataclasses.replace(config, pretrain=str(user_path(config.pretrain).resolve()))
+    threads = torch.get_num_threads()
     trainer = Trainer(graph, config, start, progress)
     if folder is not None:
-        folder.create(graph, trainer.config, overwrite)
+        folder.create(graph, config, overwrite, _facts(trainer.model, config))
     history: list[Record] = []
 
     def hear(record: Record) -> None:
@@ -155,13 +159,28 @@ def train(
         if observe is not None:
             observe(record)
 
-    trainer.train(hear)
-    run = Run(
-        graph, trainer.config, trainer.model, history, trainer.best_epoch, trainer.sampler.state()
-    )
-    if folder is not None:
-        run._finish(folder)
+    try:
+        trainer.train(hear)
+        state = trainer.sampler.state()
+        run = Run(graph, config, trainer.model, history, trainer.best_epoch, state)
+        if folder is not None:
+            run._finish(folder)
+    except Exception:
+        if folder is not None:
+            folder.discard()
+        raise
+    finally:
+        torch.set_num_threads(threads)
     return run
+
+
+def _facts(model: Model, config: TrainConfig) -> dict[str, Any]:
+    """Return what a configuration leaves open and a run had to decide."""
+    return {
+        "device": model.entity.device.type,
+        "threads": torch.get_num_threads(),
+        "penalty": penalty(config, model),
+    }
 
 
 def _warm_start(graph: KnowledgeGraph, config: TrainConfig) -> dict[str, Tensor]:

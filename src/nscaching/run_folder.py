@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -17,12 +18,12 @@ from nscaching.config import TrainConfig, check_type, read_toml, write_toml
 from nscaching.errors import UserError, user_path
 from nscaching.graph import SPLITS, Ids, KnowledgeGraph, Labelled, Source
 
-__all__ = ["CARD", "CONFIG", "PLOT", "RunFolder", "read_settings"]
+__all__ = ["CARD", "CONFIG", "PLOT", "RunFolder", "default_out", "free_path", "read_settings"]
 
 CONFIG, METRICS, VOCABULARY = "config.toml", "metrics.jsonl", "vocabulary.json"
 MODEL, CACHE, TRIPLES = "model.safetensors", "cache.safetensors", "triples.safetensors"
 CARD, PLOT = "README.md", "training.png"
-NAMES = {"name": str, "entities": list, "relations": list, "labels": dict}
+NAMES = {"name": str, "entities": list, "relations": list, "labels": dict, "notes": list}
 PARTIAL = ".partial"
 FILES = {CONFIG, METRICS, VOCABULARY, MODEL, CACHE, TRIPLES, CARD, PLOT}
 
@@ -35,7 +36,7 @@ class RunFolder:
     """One run's folder on disk; it holds the data too, so that it stands on its own."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = user_path(path)
+        self.path = self.target = user_path(path)
 
     def check_free(self, overwrite: bool) -> None:
         """Refuse a path that exists, unless it is a run folder that may be overwritten."""
@@ -51,19 +52,42 @@ class RunFolder:
                 what = f"it holds {file.name}, which is no file of a run"
                 raise UserError(f"{self.path} is not overwritten: {what}")
 
-    def create(self, graph: KnowledgeGraph, config: TrainConfig, overwrite: bool = False) -> None:
-        """Make the folder with configuration and data; replace an existing run only if told to."""
+    def create(
+        self,
+        graph: KnowledgeGraph,
+        config: TrainConfig,
+        overwrite: bool = False,
+        record: dict[str, Any] | None = None,
+    ) -> None:
+        """Make the folder with configuration and data; replace an existing run only if told to.
+
+        A run that is to be replaced stays as it is until ``finish``: the new one is written beside
+        it. ``record`` holds what else is worth knowing of the run.
+        """
         self.check_free(overwrite)
+        if self.target.exists():
+            self.path = free_path(self.target.with_name(self.target.name + PARTIAL))
         try:
-            self.path.mkdir(parents=True, exist_ok=overwrite)
-            for file in self.path.iterdir():  # none but a run's own, as was checked
-                file.unlink()
-            self._write_config(graph, config)
+            self.path.mkdir(parents=True)
+            self._write_config(graph, config, record or {})
             self._write_graph(graph)
             (self.path / METRICS).touch()
         except (OSError, UnicodeError) as error:  # UnicodeError: a path that is not UTF-8
             reason = getattr(error, "strerror", None) or error
             raise UserError(f"{self.path}: cannot write the run folder: {reason}") from error
+
+    def finish(self) -> None:
+        """Put a run that was written beside an old one into its place."""
+        if self.path != self.target:
+            for file in self.target.iterdir():  # none but a run's own, as was checked
+                file.unlink()
+            self.target.rmdir()
+            self.path = self.path.rename(self.target)
+
+    def discard(self) -> None:
+        """Give up a run that was to replace an old one."""
+        if self.path != self.target:
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def append(self, record: dict[str, Any]) -> None:
         """Add a line to metrics.jsonl."""
@@ -145,13 +169,15 @@ class RunFolder:
             reason = getattr(error, "strerror", None) or error
             raise UserError(f"{self.path / name}: cannot read it: {reason}") from error
 
-    def _write_config(self, graph: KnowledgeGraph, config: TrainConfig) -> None:
+    def _write_config(
+        self, graph: KnowledgeGraph, config: TrainConfig, record: dict[str, Any]
+    ) -> None:
         values = dataclasses.asdict(graph.source) | config.to_dict()
         values["record"] = {
             "nscaching": __version__,
             "torch": torch.__version__,
-            "threads": torch.get_num_threads(),
             "data_fingerprint": graph.fingerprint,
+            **record,
         }
         write_toml(self.path / CONFIG, values)
 
@@ -186,10 +212,29 @@ class RunFolder:
             raise UserError(f"{self.path / name}: cannot read it: {error}") from error
 
 
+def free_path(path: Path) -> Path:
+    """Return the path, or with a number behind its name the first that does not exist."""
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    return free
+
+
+def default_out(graph: KnowledgeGraph, config: TrainConfig) -> Path:
+    """Return a free folder for a run that was given none."""
+    model, sampler = (name.rpartition(":")[2] for name in (config.model, config.sampler))
+    return free_path(Path("runs") / f"{graph.name}-{model}-{sampler}-seed{config.seed}".lower())
+
+
 def read_settings(path: Path) -> tuple[Source, TrainConfig]:
     """Read a configuration file: where the data are, and every hyperparameter."""
     values = read_toml(path)
     values.pop("record", None)
+    for key in [key for key in values if "-" in key]:  # as the flag is written
+        if key.replace("-", "_") in values:
+            raise UserError(f"{path}: {key} is given twice")
+        values[key.replace("-", "_")] = values.pop(key)
     origin = {
         key: check_type(f"{path}: {key}", hint, values.pop(key))
         for key, hint in get_type_hints(Source).items()
@@ -217,5 +262,5 @@ def _is_vocabulary(value: Any) -> bool:  # noqa: ANN401
         return False
     if not all(isinstance(value[name], kind) for name, kind in NAMES.items()):
         return False
-    texts = [*value["entities"], *value["relations"], *value["labels"].values()]
+    texts = [*value["entities"], *value["relations"], *value["labels"].values(), *value["notes"]]
     return all(isinstance(text, str) for text in texts)

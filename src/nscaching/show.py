@@ -17,6 +17,7 @@ from nscaching.errors import UserError
 from nscaching.evaluation import METRICS
 from nscaching.graph import KnowledgeGraph
 from nscaching.run import Run
+from nscaching.work import distinct_names
 
 __all__ = [
     "classification",
@@ -212,11 +213,11 @@ def comparison(runs: Sequence[Run], plot: Path, as_json: bool) -> None:
         _json(compared)
         return
     rows = []
-    for run, figures in zip(runs, compared["runs"], strict=True):
+    for name, run, figures in zip(distinct_names(runs), runs, compared["runs"], strict=True):
         result = figures["test"] or figures["valid"]
         numbers = _figures(result) if result else ["–"] * len(METRICS)
         split = result["split"] if result else "–"
-        rows.append([run.name, split, *numbers, f"{run.train_seconds:.1f}"])
+        rows.append([name, split, *numbers, f"{run.train_seconds:.1f}"])
     _table(["run", "split", *HEADINGS.values(), "seconds"], rows)
     _say(f"plot: {plot}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +15,7 @@ from nscaching.errors import UserError
 from nscaching.evaluation import METRICS, evaluate
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import MODELS
-from nscaching.objectives import choose_objective, default_penalty
+from nscaching.objectives import choose_objective, penalty
 from nscaching.probes import EpochMeter
 from nscaching.samplers import SAMPLERS
 
@@ -44,7 +43,7 @@ class Trainer:
         torch.set_flush_denormal(True)  # numbers next to zero are a hundred times slower on CPUs
         if config.threads:
             torch.set_num_threads(config.threads)
-        self.graph, self.device = graph, choose_device(config.device)
+        self.graph, self.config, self.device = graph, config, choose_device(config.device)
         self.model = MODELS.get(config.model)(
             len(graph.entities), len(graph.relations), config.dim, config.norm
         )
@@ -52,15 +51,16 @@ class Trainer:
         if start is not None:
             self.model.load_state_dict(start)
         self.model.to(self.device)
-        penalty = default_penalty(self.model) if config.penalty is None else config.penalty
-        self.config = dataclasses.replace(config, penalty=penalty)
         self.triples = TrainingTriples(graph, self.device, _seed(config, 1))
         self.sampler = SAMPLERS.get(config.sampler)(graph, config, self.device, _seed(config, 2))
         self.objective = choose_objective(config, self.model)
         # The penalty λ/2·‖Θ‖² belongs to the sum over all triples; a batch takes its share.
         share = min(1.0, config.batch_size / len(self.triples))
         self.optimizer = torch.optim.Adam(
-            self.model.parameters(), lr=config.lr, weight_decay=penalty * share, fused=True
+            self.model.parameters(),
+            lr=config.lr,
+            weight_decay=penalty(config, self.model) * share,
+            fused=True,
         )
         self.progress = progress
         self.best: dict[str, Tensor] = {}

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from nscaching import datasets
 from nscaching.config import TrainConfig, read_toml
 from nscaching.errors import UserError
@@ -22,12 +24,9 @@ from nscaching.trainer import choose_device
 __all__ = [
     "check",
     "compare",
-    "default_out",
     "evaluate",
-    "free_path",
     "load",
-    "load_run",
-    "note_changed_data",
+    "note_differences",
     "train",
 ]
 
@@ -50,32 +49,18 @@ def load(where: str, labels: str = "", split_seed: int = 0) -> KnowledgeGraph:
     return KnowledgeGraph.load(where, labels, split_seed)
 
 
-def note_changed_data(graph: KnowledgeGraph, config: Path) -> None:
-    """Add a note to the graph if the run whose configuration this is had other data."""
-    recorded = read_toml(config).get("record", {}).get("data_fingerprint", graph.fingerprint)
-    if recorded != graph.fingerprint:
-        graph.notes.append(f"the data are not those of {config}: its results will not come out")
-
-
-def load_run(path: Path, device: str) -> Run:
-    """Load a run folder."""
-    return Run.load(path, device)
-
-
-def default_out(graph: KnowledgeGraph, config: TrainConfig) -> Path:
-    """Return the folder of a run that was given none."""
-    model = config.model.rpartition(":")[2]
-    sampler = config.sampler.rpartition(":")[2]
-    return Path("runs") / f"{graph.name}-{model}-{sampler}-seed{config.seed}".lower()
-
-
-def free_path(path: Path) -> Path:
-    """Return the path, or with a number behind its name the first that does not exist."""
-    number, free = 1, path
-    while free.exists():
-        number += 1
-        free = path.with_name(f"{path.stem}-{number}{path.suffix}")
-    return free
+def note_differences(graph: KnowledgeGraph, config: TrainConfig, file: Path) -> None:
+    """Note on the graph what keeps the run of a configuration file from coming out the same."""
+    record = read_toml(file).get("record", {})
+    here = {
+        "data_fingerprint": graph.fingerprint,
+        "device": choose_device(config.device).type,
+        "threads": config.threads or torch.get_num_threads(),
+    }
+    for name, value in here.items():
+        if record.get(name, value) != value:
+            what = f"{name.replace('_', ' ')} was {record[name]} and is {value}"
+            graph.notes.append(f"the run of {file} will not come out the same: its {what}")
 
 
 def train(
@@ -99,6 +84,14 @@ def evaluate(run: Run, split: str, options: dict[str, Any]) -> dict[str, Any]:
         return run.evaluate(split, progress=progress, **options)
 
 
+def distinct_names(runs: Sequence[Run]) -> list[str]:
+    """Return the names of runs, with their folders where names alone would not tell them apart."""
+    names = [run.name for run in runs]
+    if len(set(names)) < len(names):
+        return [str(run.path) for run in runs]
+    return names
+
+
 def compare(runs: Sequence[Run], plot: Path, overwrite: bool = False) -> Path:
     """Draw the validation MRR of runs against time; return where the plot is."""
     if not runs:
@@ -109,7 +102,7 @@ def compare(runs: Sequence[Run], plot: Path, overwrite: bool = False) -> Path:
         raise UserError(f"--plot {plot}: the name must end in .png, .svg or .pdf")
     try:
         plot.parent.mkdir(parents=True, exist_ok=True)
-        plot_comparison(runs, [run.name for run in runs], plot)
+        plot_comparison(runs, distinct_names(runs), plot)
     except OSError as error:
         raise UserError(f"cannot write {error.filename or plot}: {error.strerror}") from error
     return plot

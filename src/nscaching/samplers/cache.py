@@ -66,7 +66,7 @@ class NSCaching(Sampler):
             return self.cache[side][key, slot].long()
         cached = self.cache[side][key].long()
         scores = self._scores(side, key, cached, model)
-        slots = select(self.config.draw, scores, 1, self.random, self.config.temperature)
+        slots = select(self.config.draw, scores, 1, self.random)
         return cached.gather(1, slots).squeeze(1)
 
     @torch.no_grad()

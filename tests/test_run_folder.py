@@ -384,7 +384,7 @@ def test_read_config_needs_no_model(tmp_path):
 
 def test_a_run_that_fails_leaves_the_one_it_was_to_replace(copy):
     before = {file.name: file.read_bytes() for file in copy.iterdir()}
-    with pytest.raises(UserError, match="the loss is|diverged"):
+    with pytest.raises(UserError, match=r"the loss is|diverged"):
         train(some_graph(), out=copy, overwrite=True, **TINY | {"model": "ComplEx", "lr": 1e30})
     assert {file.name: file.read_bytes() for file in copy.iterdir()} == before
     assert [path.name for path in copy.parent.iterdir()] == [copy.name]

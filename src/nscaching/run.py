@@ -37,6 +37,8 @@ class Run:
     history: list[Record] = field(default_factory=list)
     best_epoch: int = 0
     sampler_state: dict[str, Tensor] = field(default_factory=dict)
+    record: dict[str, Any] = field(default_factory=dict)
+    """What the configuration left open and training had to decide: device, threads, penalty."""
     path: Path | None = None
 
     @classmethod
@@ -54,9 +56,8 @@ class Run:
             reason = " ".join(str(error).split())
             raise UserError(f"{folder.path}: model and configuration differ: {reason}") from None
         model.to(choose_device(device))
-        return cls(
-            graph, config, model, folder.read_history(), epoch, folder.read_sampler(), folder.path
-        )
+        state, record = folder.read_sampler(), folder.read_record()
+        return cls(graph, config, model, folder.read_history(), epoch, state, record, folder.path)
 
     def result(self, split: str) -> Record | None:
         """Return the ranking of a split that training recorded for the parameters it kept."""
@@ -99,7 +100,7 @@ class Run:
     def save(self, path: str | Path = "", overwrite: bool = False) -> Path:
         """Write the run folder, a new one under runs/ unless told where; return where it is."""
         folder = RunFolder(path or default_out(self.graph, self.config))
-        folder.create(self.graph, self.config, overwrite, _facts(self.model, self.config))
+        folder.create(self.graph, self.config, overwrite, self.record)
         for record in self.history:
             folder.append(record)
         return self._finish(folder)
@@ -146,8 +147,13 @@ def train(
         config = dataclasses.replace(config, pretrain=str(user_path(config.pretrain).resolve()))
     threads = torch.get_num_threads()
     trainer = Trainer(graph, config, start, progress)
+    decided = {
+        "device": trainer.device.type,
+        "threads": torch.get_num_threads(),
+        "penalty": penalty(config, trainer.model),
+    }
     if folder is not None:
-        folder.create(graph, config, overwrite, _facts(trainer.model, config))
+        folder.create(graph, config, overwrite, decided)
     history: list[Record] = []
 
     def hear(record: Record) -> None:
@@ -162,7 +168,7 @@ def train(
     try:
         trainer.train(hear)
         state = trainer.sampler.state()
-        run = Run(graph, config, trainer.model, history, trainer.best_epoch, state)
+        run = Run(graph, config, trainer.model, history, trainer.best_epoch, state, decided)
         if folder is not None:
             run._finish(folder)
     except Exception:
@@ -172,15 +178,6 @@ def train(
     finally:
         torch.set_num_threads(threads)
     return run
-
-
-def _facts(model: Model, config: TrainConfig) -> dict[str, Any]:
-    """Return what a configuration leaves open and a run had to decide."""
-    return {
-        "device": model.entity.device.type,
-        "threads": torch.get_num_threads(),
-        "penalty": penalty(config, model),
-    }
 
 
 def _warm_start(graph: KnowledgeGraph, config: TrainConfig) -> dict[str, Tensor]:

@@ -109,6 +109,10 @@ class RunFolder:
             raise UserError(f"{self.path} is not a run folder: it has no {CONFIG}")
         return read_settings(self.path / CONFIG)
 
+    def read_record(self) -> dict[str, Any]:
+        """Read what training had to decide."""
+        return dict(read_toml(self.path / CONFIG).get("record", {}))
+
     def read_history(self) -> list[dict[str, Any]]:
         """Read metrics.jsonl."""
         records = []
@@ -173,12 +177,8 @@ class RunFolder:
         self, graph: KnowledgeGraph, config: TrainConfig, record: dict[str, Any]
     ) -> None:
         values = dataclasses.asdict(graph.source) | config.to_dict()
-        values["record"] = {
-            "nscaching": __version__,
-            "torch": torch.__version__,
-            "data_fingerprint": graph.fingerprint,
-            **record,
-        }
+        written = {"nscaching": __version__, "torch": torch.__version__}
+        values["record"] = written | {"data_fingerprint": graph.fingerprint} | record
         write_toml(self.path / CONFIG, values)
 
     def _write_graph(self, graph: KnowledgeGraph) -> None:

@@ -25,8 +25,8 @@ FILL_ROUNDS = 8
 class NSCaching(Sampler):
     """Keeps N1 entities for every (r, t) and every (h, r) of training; draws negatives from them.
 
-    ``cache[side]`` is int32 [keys, N1]. A refresh scores the cached entities and N2 random ones and
-    keeps N1 of them; it happens once per key and batch, however many triples share the key.
+    ``cache[side]`` is int32 [keys, N1]. A refresh scores the cached entities and N2 random draws
+    and keeps N1 of them; it happens once per key and batch, however many triples share the key.
     """
 
     def __init__(
@@ -35,7 +35,8 @@ class NSCaching(Sampler):
         super().__init__(graph, config, device, seed)
         if config.n1 > self.entities:
             raise UserError(
-                f"--n1 {config.n1} is larger than the number of entities, {self.entities:,}"
+                f"--n1 {config.n1} is larger than the number of entities, {self.entities:,}; "
+                "give a smaller --n1"
             )
         self.refreshing = True
         # A key is a query: its anchor and relation say all that scoring needs.

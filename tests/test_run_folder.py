@@ -408,3 +408,19 @@ def test_training_gives_the_threads_back():
     train(some_graph(), **TINY)
     assert torch.get_num_threads() == 2
     torch.set_num_threads(before)
+
+
+def test_a_record_that_is_no_table_is_said(copy):
+    config = copy / "config.toml"
+    config.write_text("record = 3\n" + config.read_text().split("[record]")[0])
+    with pytest.raises(UserError, match="record must be a table, not 3"):
+        Run.load(copy)
+
+
+def test_a_run_that_cannot_start_gives_the_threads_back():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    with pytest.raises(UserError, match="--n1 99 is larger"):
+        train(some_graph(), **TINY | {"n1": 99})
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(before)

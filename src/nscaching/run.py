@@ -20,7 +20,7 @@ from nscaching.models import MODELS, Model
 from nscaching.objectives import penalty
 from nscaching.plots import plot_run
 from nscaching.predict import Known, predict
-from nscaching.run_folder import CARD, PLOT, RunFolder, default_out
+from nscaching.run_folder import CARD, CONFIG, PLOT, RunFolder, default_out, read_record
 from nscaching.samplers import SAMPLERS
 from nscaching.trainer import Progress, Record, Trainer, choose_device
 
@@ -38,7 +38,7 @@ class Run:
     best_epoch: int = 0
     sampler_state: dict[str, Tensor] = field(default_factory=dict)
     record: dict[str, Any] = field(default_factory=dict)
-    """What the configuration left open and training had to decide: device, threads, penalty."""
+    """What the configuration leaves open: device, threads, penalty; versions, once it is saved."""
     path: Path | None = None
 
     @classmethod
@@ -56,7 +56,7 @@ class Run:
             reason = " ".join(str(error).split())
             raise UserError(f"{folder.path}: model and configuration differ: {reason}") from None
         model.to(choose_device(device))
-        state, record = folder.read_sampler(), folder.read_record()
+        state, record = folder.read_sampler(), read_record(folder.path / CONFIG)
         return cls(graph, config, model, folder.read_history(), epoch, state, record, folder.path)
 
     def result(self, split: str) -> Record | None:
@@ -146,18 +146,34 @@ def train(
         # Absolute, so that the configuration repeats the run from anywhere.
         config = dataclasses.replace(config, pretrain=str(user_path(config.pretrain).resolve()))
     threads = torch.get_num_threads()
-    trainer = Trainer(graph, config, start, progress)
-    decided = {
+    try:
+        return _train(Trainer(graph, config, start, progress), folder, overwrite, observe)
+    except Exception:
+        if folder is not None:
+            folder.discard()
+        raise
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _train(
+    trainer: Trainer,
+    folder: RunFolder | None,
+    overwrite: bool,
+    observe: Callable[[Record], None] | None,
+) -> Run:
+    """Run a trainer, writing the run folder as it goes."""
+    run = Run(trainer.graph, trainer.config, trainer.model)
+    run.record = {
         "device": trainer.device.type,
         "threads": torch.get_num_threads(),
-        "penalty": penalty(config, trainer.model),
+        "penalty": penalty(trainer.config, trainer.model),
     }
     if folder is not None:
-        folder.create(graph, config, overwrite, decided)
-    history: list[Record] = []
+        folder.create(run.graph, run.config, overwrite, run.record)
 
     def hear(record: Record) -> None:
-        history.append(record)
+        run.history.append(record)
         if folder is not None:
             folder.append(record)
             if record.get("best"):
@@ -165,18 +181,10 @@ def train(
         if observe is not None:
             observe(record)
 
-    try:
-        trainer.train(hear)
-        state = trainer.sampler.state()
-        run = Run(graph, config, trainer.model, history, trainer.best_epoch, state, decided)
-        if folder is not None:
-            run._finish(folder)
-    except Exception:
-        if folder is not None:
-            folder.discard()
-        raise
-    finally:
-        torch.set_num_threads(threads)
+    trainer.train(hear)
+    run.best_epoch, run.sampler_state = trainer.best_epoch, trainer.sampler.state()
+    if folder is not None:
+        run._finish(folder)
     return run
 
 

@@ -18,7 +18,16 @@ from nscaching.config import TrainConfig, check_type, read_toml, write_toml
 from nscaching.errors import UserError, user_path
 from nscaching.graph import SPLITS, Ids, KnowledgeGraph, Labelled, Source
 
-__all__ = ["CARD", "CONFIG", "PLOT", "RunFolder", "default_out", "free_path", "read_settings"]
+__all__ = [
+    "CARD",
+    "CONFIG",
+    "PLOT",
+    "RunFolder",
+    "default_out",
+    "free_path",
+    "read_record",
+    "read_settings",
+]
 
 CONFIG, METRICS, VOCABULARY = "config.toml", "metrics.jsonl", "vocabulary.json"
 MODEL, CACHE, TRIPLES = "model.safetensors", "cache.safetensors", "triples.safetensors"
@@ -108,10 +117,6 @@ class RunFolder:
         if not (self.path / CONFIG).is_file():
             raise UserError(f"{self.path} is not a run folder: it has no {CONFIG}")
         return read_settings(self.path / CONFIG)
-
-    def read_record(self) -> dict[str, Any]:
-        """Read what training had to decide."""
-        return dict(read_toml(self.path / CONFIG).get("record", {}))
 
     def read_history(self) -> list[dict[str, Any]]:
         """Read metrics.jsonl."""
@@ -225,6 +230,14 @@ def default_out(graph: KnowledgeGraph, config: TrainConfig) -> Path:
     """Return a free folder for a run that was given none."""
     model, sampler = (name.rpartition(":")[2] for name in (config.model, config.sampler))
     return free_path(Path("runs") / f"{graph.name}-{model}-{sampler}-seed{config.seed}".lower())
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Read what a configuration file records of the run that wrote it, if one did."""
+    record = read_toml(path).get("record", {})
+    if not isinstance(record, dict):
+        raise UserError(f"{path}: record must be a table, not {record!r}")
+    return record
 
 
 def read_settings(path: Path) -> tuple[Source, TrainConfig]:

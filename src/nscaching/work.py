@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from nscaching import datasets
-from nscaching.config import TrainConfig, read_toml
+from nscaching.config import TrainConfig
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import MODELS
@@ -17,13 +17,14 @@ from nscaching.plots import plot_comparison
 from nscaching.progress import TrainingDisplay, counting, downloading
 from nscaching.run import Run
 from nscaching.run import train as train_run
-from nscaching.run_folder import RunFolder
+from nscaching.run_folder import RunFolder, read_record
 from nscaching.samplers import SAMPLERS
 from nscaching.trainer import choose_device
 
 __all__ = [
     "check",
     "compare",
+    "distinct_names",
     "evaluate",
     "load",
     "note_differences",
@@ -51,7 +52,7 @@ def load(where: str, labels: str = "", split_seed: int = 0) -> KnowledgeGraph:
 
 def note_differences(graph: KnowledgeGraph, config: TrainConfig, file: Path) -> None:
     """Note on the graph what keeps the run of a configuration file from coming out the same."""
-    record = read_toml(file).get("record", {})
+    record = read_record(file)
     here = {
         "data_fingerprint": graph.fingerprint,
         "device": choose_device(config.device).type,

@@ -169,7 +169,9 @@ OTHER = {
     "lr": 0.25, "objective": "logistic", "margin": 1.5, "penalty": 0.125, "n1": 5, "n2": 6,
     "draw": "top", "refresh": "uniform", "temperature": 0.5, "lazy": 2, "side": "uniform",
     "candidates": "slots", "filter_known": True, "validate_every": 4, "patience": 8, "seed": 11,
-    "device": "cpu", "threads": 1, "pretrain": "runs/x",
+    "device": "cpu", "threads": 1, "pretrain": "runs/x", "optimizer": "row-adam",
+    "refresh_side": "drawn", "shared_candidates": True, "candidate_rows": "bfloat16",
+    "kernels": "reference",
 }  # fmt: skip
 """For every field a value that is not the default."""
 

@@ -41,7 +41,7 @@ configs = st.builds(TrainConfig, **{name: values(name) for name in HINTS})
 
 def test_every_kind_of_field_is_covered():
     numbers = {*AT_LEAST_ONE, *AT_LEAST_ZERO, *POSITIVE, *NOT_NEGATIVE}
-    others = {"model", "sampler", "pretrain", "filter_known"}
+    others = {"model", "sampler", "pretrain", "filter_known", "shared_candidates"}
     choices = {name for name, hint in HINTS.items() if get_origin(hint) is Literal}
     assert numbers | others | choices == set(HINTS)
 

@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from helpers import all_triples, graphs, new_model, random_graph
 from nscaching import UserError
-from nscaching.evaluation import METRICS, SCORE_BYTES, chunk_size, evaluate, metrics, rank
+from nscaching.evaluation import METRICS, SCORE_BYTES, Queries, chunk_size, evaluate, metrics, rank
 from nscaching.graph import Side
 from nscaching.models import MODELS
 
@@ -77,7 +77,7 @@ def figures(report):
 @plenty
 def test_ranks_agree_with_the_slow_twin(name, graph, seed, filtered):
     model = quantised(name, graph, seed)
-    got = rank(model, graph, graph.test, filtered=filtered)
+    got = rank(model, Queries(graph, graph.test, filtered))
     for side, expected in slow_ranks(model, graph, graph.test, filtered).items():
         pairs = list(zip(got[side].optimistic, got[side].pessimistic, strict=True))
         assert pairs == expected
@@ -130,9 +130,9 @@ def test_report_agrees_with_the_slow_twin(graph, seed, filtered, ties, split):
 
 def test_ties_do_happen_in_these_graphs():
     graph = random_graph()
-    ranks = rank(quantised("DistMult", graph, 0), graph, graph.test)
+    ranks = rank(quantised("DistMult", graph, 0), Queries(graph, graph.test))
     assert all((ranks[side].optimistic < ranks[side].pessimistic).any() for side in Side)
-    raw = rank(quantised("DistMult", graph, 0), graph, graph.test, filtered=False)
+    raw = rank(quantised("DistMult", graph, 0), Queries(graph, graph.test, filtered=False))
     assert all((ranks[side].optimistic < raw[side].optimistic).any() for side in Side)
 
 
@@ -140,7 +140,7 @@ def test_ties_do_happen_in_these_graphs():
 def test_ranks_of_every_model(name):
     graph = random_graph(entities=15, train=60)
     model = new_model(name, 15, 3, norm=2, seed=5)
-    got = rank(model, graph, graph.test)
+    got = rank(model, Queries(graph, graph.test))
     for side, expected in slow_ranks(model, graph, graph.test, True).items():
         optimistic, pessimistic = zip(*expected, strict=True)
         assert got[side].optimistic.tolist() == list(optimistic)
@@ -198,12 +198,14 @@ def test_no_more_queries_at_once_than_a_chunk():
     graph = random_graph(test=11)
     model = new_model("DistMult", 12, 3)
     asked, score_all = [], model.score_all
-    model.score_all = lambda side, anchor, r: (
-        asked.append(len(anchor)) or score_all(side, anchor, r)
+    model.score_all = lambda side, anchor, *rest: (
+        asked.append(len(anchor)) or score_all(side, anchor, *rest)
     )
     heard = []
     budget = 4 * 12 * SCORE_BYTES
-    rank(model, graph, graph.test, budget=budget, progress=lambda *done: heard.append(done))
+    rank(
+        model, Queries(graph, graph.test), budget=budget, progress=lambda *done: heard.append(done)
+    )
     assert asked == [4, 4, 3, 4, 4, 3]
     assert heard == [(4, 22), (8, 22), (11, 22), (15, 22), (19, 22), (22, 22)]
 
@@ -212,9 +214,9 @@ def test_no_more_queries_at_once_than_a_chunk():
 def test_a_ranking_stays_within_the_budget(name, tmp_path):
     graph = random_graph(entities=300, relations=1, train=100, test=500)
     model, budget = new_model(name, 300, 1, dim=2), 1 << 20
-    rank(model, graph, graph.test, budget=budget)  # makes the filter index
+    rank(model, Queries(graph, graph.test), budget=budget)  # makes the filter index
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        rank(model, graph, graph.test, budget=budget)
+        rank(model, Queries(graph, graph.test), budget=budget)
     profiler.export_chrome_trace(str(tmp_path / "trace.json"))
     trace = json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))
     events = [event for event in trace["traceEvents"] if event["name"] == "[memory]"]

@@ -53,27 +53,23 @@ def test_logistic_of_large_scores_is_finite():
 @pytest.mark.parametrize("name", MODELS.names())
 def test_objective_goes_by_the_family(name):
     model = new_model(name)
-    positive, negative = torch.tensor([1.0]), torch.tensor([[0.5]])
-
-    def loss(objective):
-        config = TrainConfig(model=name, objective=objective, margin=2.0)
-        return choose_objective(config, model)(positive, negative)[0].item()
-
-    margin = 1.5
-    soft = math.log(1 + math.exp(-1.0)) + math.log(1 + math.exp(0.5))
-    assert loss("margin") == pytest.approx(margin)
-    assert loss("logistic") == pytest.approx(soft)
-    assert loss("auto") == pytest.approx(margin if model.family == "translational" else soft)
+    for objective in ("margin", "logistic"):
+        assert choose_objective(TrainConfig(model=name, objective=objective), model) == objective
+    by_family = {"semantic": "logistic", "translational": "margin"}[model.family]
+    assert choose_objective(TrainConfig(model=name), model) == by_family
 
 
-@pytest.mark.parametrize("model", ["TransE", "TransH", "DistMult"])
+@pytest.mark.parametrize("kernels", ["reference", "numba"])
+@pytest.mark.parametrize("model", MODELS.names())
 @pytest.mark.parametrize("penalty", [0.0, 0.7])
 @pytest.mark.parametrize("batch_size", [15, 100])
-def test_an_epoch_is_adam_on_loss_and_penalty(model, penalty, batch_size):
+def test_an_epoch_is_adam_on_loss_and_penalty(kernels, model, penalty, batch_size):
     """λ adds λ·(batch / n_train)/2·‖Θ‖² to the summed loss of a batch, λ/2·‖Θ‖² at most."""
     graph = random_graph(train=40)
     settings = {"sampler": "bernoulli", "lr": 0.03, "model": model, "penalty": penalty}
-    config = TrainConfig(**TINY | settings | {"batch_size": batch_size})
+    # With few dimensions the signs of an L1 gradient cancel by chance, and rounding decides.
+    settings |= {"batch_size": batch_size, "dim": 9, "kernels": kernels}
+    config = TrainConfig(**TINY | settings)
     trainer = Trainer(graph, config)
     twin = {name: p.detach().double() for name, p in trainer.model.named_parameters()}
     steps = []
@@ -100,7 +96,7 @@ def test_an_epoch_is_adam_on_loss_and_penalty(model, penalty, batch_size):
 
         positive = score(batch.head, batch.relation, batch.tail)
         negative = score(negatives.head[:, 0], batch.relation, negatives.tail[:, 0])
-        if model == "DistMult":
+        if plain.family == "semantic":
             losses = torch.log1p((-positive).exp()) + torch.log1p(negative.exp())
             teaching += int((torch.log1p(negative.exp()) > 0.01).sum())
         else:
@@ -134,4 +130,4 @@ def test_a_penalty_left_open_goes_by_the_model(name):
     by_family = {"semantic": 0.1, "translational": 0.0}[trainer.model.family]
     assert penalty(trainer.config, trainer.model) == by_family
     assert trainer.config.penalty is None  # left open for another model
-    assert trainer.optimizer.param_groups[0]["weight_decay"] == pytest.approx(by_family * 16 / 40)
+    assert trainer.learner.learning.weight_decay == pytest.approx(by_family * 16 / 40)

@@ -222,9 +222,9 @@ class Spy:
     """A model that notes the queries it is asked to score."""
 
     def __init__(self, model):
-        self.model, self.asked = model, []
+        self.model, self.asked, self.entities = model, [], model.entities
 
-    def score_candidates(self, side, anchor, relation, candidates):
+    def score_candidates(self, side, anchor, relation, candidates, dtype=None):
         queries = torch.stack([anchor, relation], dim=1).tolist()
         self.asked.append((side, list(map(tuple, queries)), candidates.clone()))
         return self.model.score_candidates(side, anchor, relation, candidates)
@@ -263,7 +263,7 @@ def test_lazy_refreshes_in_one_epoch_of_many(lazy):
     for epoch in range(1, 9):
         before = {side: table.clone() for side, table in made.cache.items()}
         made.begin_epoch(epoch)
-        made.update(batch_of(GRAPH), model_for(GRAPH))
+        drawn(made, batch_of(GRAPH), model_for(GRAPH))
         changed = {not torch.equal(before[side], made.cache[side]) for side in Side}
         assert len(changed) == 1
         refreshed += changed

@@ -61,7 +61,7 @@ def test_everything_random_has_the_seed(purpose):
         if purpose == "start":
             return trainer.model.entity.tolist()
         if purpose == "order":
-            return [batch.row.tolist() for batch in trainer.triples.batches(7)]
+            return [rows.tolist() for rows in trainer.triples.rows(7)]
         return trainer.sampler.cache[Side.HEAD].tolist()
 
     assert look(3) == look(3)
@@ -90,7 +90,7 @@ def test_batches_hold_every_triple_once(size):
     orders = []
     for _ in range(2):
         rows = []
-        batches = list(triples.batches(size))
+        batches = [triples.batch(some) for some in triples.rows(size)]
         assert [len(batch) for batch in batches[:-1]] == [size] * (len(batches) - 1)
         for batch in batches:
             ids = torch.stack([batch.head, batch.relation, batch.tail], dim=1)
@@ -146,7 +146,7 @@ def test_the_cache_is_refreshed_before_the_gradient_step(monkeypatch):
 
     watch(trainer.sampler, "sample")
     watch(trainer.sampler, "update")
-    watch(trainer.optimizer, "step")
+    watch(trainer.learner, "step")
     trainer.epoch(1)
     assert [name for name, _ in events] == ["sample", "update", "step"] * 4
     for before in range(0, 12, 3):

@@ -49,15 +49,20 @@ class AnswerIndex:
         place = np.minimum(np.searchsorted(self.codes, code), len(self.codes) - 1)
         return np.where(self.codes[place] == code, place, -1)
 
+    def runs(self, anchor: Ids, relation: Ids) -> tuple[Longs, Longs]:
+        """Return for each query where in ``answers`` its own begin and end."""
+        key = self.keys(anchor, relation)
+        start = self.offsets[key]  # of key −1: the end, where nothing is
+        return start, np.where(key >= 0, self.offsets[key + 1], start)
+
     def known(self, anchor: Ids, relation: Ids) -> tuple[Longs, Ids]:
         """Return (row, entity) for every known answer of every query, rows ascending."""
-        key = self.keys(anchor, relation)
-        found = key >= 0
-        size = np.where(found, self.offsets[key + 1] - self.offsets[key], 0)
-        row = np.repeat(np.arange(len(key)), size)
+        start, end = self.runs(anchor, relation)
+        size = end - start
+        row = np.repeat(np.arange(len(size)), size)
         # Position inside the row's own run of answers: a running count minus where the row began.
         within = np.arange(len(row)) - np.repeat(np.cumsum(size) - size, size)
-        return row, self.answers[self.offsets[key[row]] + within]
+        return row, self.answers[start[row] + within]
 
     def pair_codes(self, entities: int) -> Longs:
         """Return key·|E| + answer of every known answer, ascending: membership is one search."""

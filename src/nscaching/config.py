@@ -35,6 +35,8 @@ class TrainConfig:
     """Training triples in one step."""
     lr: float = 0.001
     """Learning rate of Adam."""
+    optimizer: Literal["adam", "row-adam"] = "adam"
+    """Adam, or Adam that moves only rows with a gradient: cheaper with many entities, not equal."""
     objective: Literal["auto", "margin", "logistic"] = "auto"
     """Loss: margin ranking (Eq. 1) or logistic (Eq. 2); auto: by the model's family."""
     margin: float = 8.0
@@ -53,6 +55,12 @@ class TrainConfig:
     """Divides the scores before the softmax of an importance refresh (nscaching)."""
     lazy: int = 0
     """Refresh the cache only in one epoch out of this plus one (nscaching)."""
+    refresh_side: Literal["both", "drawn"] = "both"
+    """Which caches of a triple are refreshed: both, or that of the side drawn (nscaching)."""
+    shared_candidates: bool = False
+    """Whether all keys of a batch and side share the fresh candidates (nscaching)."""
+    candidate_rows: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the entity rows that a refresh scores (nscaching)."""
     side: Literal["bernoulli", "uniform"] = "bernoulli"
     """Head or tail: by tph/(tph+hpt) of the relation, or by a fair coin (nscaching)."""
     candidates: Literal["set", "slots"] = "set"
@@ -67,6 +75,8 @@ class TrainConfig:
     """Seed of everything random."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto takes CUDA when it is there."""
+    kernels: Literal["auto", "reference", "numba", "triton"] = "auto"
+    """Implementation of the hot operations: plain PyTorch, compiled for CPUs, or for GPUs."""
     threads: int = 0
     """CPU threads; 0: as many as PyTorch chooses."""
     pretrain: str = ""

@@ -12,7 +12,8 @@ import torch
 
 from nscaching.errors import UserError, unknown
 from nscaching.graph import MAPPING_CLASSES, Ids, KnowledgeGraph, Side
-from nscaching.models import Model, finite
+from nscaching.kernels import Kernels, Known, choose_kernels
+from nscaching.models import DIVERGED, Model
 
 __all__ = ["BUDGET", "METRICS", "Ranks", "Ties", "chunk_size", "evaluate", "metrics", "rank"]
 
@@ -54,46 +55,82 @@ def chunk_size(model: Model, budget: int = BUDGET) -> int:
     return max(1, budget // (per_score * model.entities))
 
 
+class Queries:
+    """Both queries of some triples on a device, with their known answers: ready to be ranked.
+
+    Preparing them takes longer than ranking on a GPU, so a training run does it once.
+    """
+
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        triples: Ids,
+        filtered: bool = True,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        # Together by relation: shifted forms make a table for each relation of a chunk.
+        self.order = np.argsort(triples[:, 1], kind="stable")
+        head, relation, tail = triples[self.order].T
+        self.relation = _ids(relation, device)
+        self.anchor: dict[Side, torch.Tensor] = {}
+        self.answer: dict[Side, torch.Tensor] = {}
+        self._known: dict[Side, Known] = {}
+        for side in Side:
+            anchor, answer = side.query(head, tail)
+            self.anchor[side], self.answer[side] = _ids(anchor, device), _ids(answer, device)
+            if filtered:
+                index = graph.filter_index[side]
+                start, end = (_ids(run, device) for run in index.runs(anchor, relation))
+                answers = torch.from_numpy(index.answers).to(device)
+                self._known[side] = Known(start, end, answers)
+
+    def __len__(self) -> int:
+        return len(self.relation)
+
+    def known(self, side: Side, some: slice) -> Known | None:
+        """Return the known answers of some queries, None if they are not to be filtered."""
+        if side not in self._known:
+            return None
+        known = self._known[side]
+        return Known(known.start[some], known.end[some], known.answers)
+
+
 @torch.no_grad()
 def rank(
     model: Model,
-    graph: KnowledgeGraph,
-    triples: Ids,
+    queries: Queries,
     *,
-    filtered: bool = True,
     budget: int = BUDGET,
     progress: Callable[[int, int], None] | None = None,
+    kernels: Kernels | None = None,
 ) -> dict[Side, Ranks]:
-    """Rank the true head and the true tail of each triple [n, 3] among all entities.
+    """Rank the true head and the true tail of each triple among all entities.
 
     Filtered: other known answers of the query, from all splits, do not count. ``progress`` hears
     (queries done, queries in all).
     """
-    device = model.entity.device
+    kernels = kernels or choose_kernels("auto", model.entity.device)
     chunk = chunk_size(model, budget)
-    # Together by relation: shifted forms make a table for each relation of a chunk.
-    by_relation = np.argsort(triples[:, 1], kind="stable")
-    ranks = {side: np.empty((2, len(triples)), dtype=np.int64) for side in Side}
-    done = 0
+    counts, done = {}, 0
     for side in Side:
-        for start in range(0, len(triples), chunk):
-            rows = by_relation[start : start + chunk]
-            head, relation, tail = triples[rows].T
-            anchor, answer = side.query(head, tail)
-            known = graph.filter_index[side].known(anchor, relation) if filtered else None
-            scores = finite(model.score_all(side, _ids(anchor, device), _ids(relation, device)))
-            target = scores.gather(1, _ids(answer, device).unsqueeze(1))  # [chunk, 1]
-            if known is not None:
-                scores[_ids(known[0], device), _ids(known[1], device)] = float("-inf")
-            scores.scatter_(1, _ids(answer, device).unsqueeze(1), float("-inf"))
-            better = (scores > target).sum(1)
-            equal = (scores == target).sum(1)
-            ranks[side][0, rows] = (better + 1).cpu().numpy()
-            ranks[side][1, rows] = (better + equal + 1).cpu().numpy()
-            done += len(rows)
+        parts = []
+        for begin in range(0, len(queries), chunk):
+            some = slice(begin, begin + chunk)
+            anchor, answer = queries.anchor[side][some], queries.answer[side][some]
+            scores = model.score_all(side, anchor, queries.relation[some], kernels.distances)
+            parts.append(kernels.count(scores, answer, queries.known(side, some)))
+            done += len(anchor)
             if progress is not None:
-                progress(done, 2 * len(triples))
-    return {side: Ranks(*both) for side, both in ranks.items()}
+                progress(done, 2 * len(queries))
+        counts[side] = torch.cat(parts, dim=1)  # [3, n]
+    ranks = {}
+    for side, found in counts.items():
+        above, level, wrong = np.empty((3, len(queries)), dtype=np.int64)
+        above[queries.order], level[queries.order], wrong[queries.order] = found.cpu().numpy()
+        if wrong.any():
+            raise UserError(DIVERGED)
+        ranks[side] = Ranks(above + 1, above + level + 1)
+    return ranks
 
 
 def metrics(ranks: npt.NDArray[np.float64]) -> dict[str, float]:
@@ -113,12 +150,14 @@ def evaluate(
     ties: Ties = "realistic",
     budget: int = BUDGET,
     progress: Callable[[int, int], None] | None = None,
+    kernels: Kernels | None = None,
 ) -> dict[str, Any]:
     """Rank a split and report it overall, by side, by mapping class and by relation."""
     triples = graph.split(split)
     if not len(triples):
         raise UserError(f"the {split} split of {graph.name} is empty: there is nothing to rank")
-    both = rank(model, graph, triples, filtered=filtered, budget=budget, progress=progress)
+    queries = Queries(graph, triples, filtered, model.entity.device)
+    both = rank(model, queries, budget=budget, progress=progress, kernels=kernels)
     ranks = {side.value: both[side].resolve(ties) for side in Side}
 
     def report(chosen: Mask) -> dict[str, Any]:
@@ -142,5 +181,5 @@ def evaluate(
     }
 
 
-def _ids(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+def _ids(array: npt.NDArray[Any], device: torch.device | str) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(array)).long().to(device)

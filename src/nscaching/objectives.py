@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -11,10 +10,9 @@ from torch import Tensor
 from nscaching.config import TrainConfig
 from nscaching.models import Model
 
-__all__ = ["Objective", "choose_objective", "logistic", "margin_ranking", "penalty"]
+__all__ = ["LOGISTIC_ZERO", "choose_objective", "logistic", "margin_ranking", "penalty"]
 
-# (positive [B], negative [B, K]) → loss [B], and which losses still teach something [B].
-Objective = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+# Both take positive [B], negative [B, K]; they return loss [B] and which still teach something [B].
 
 # The logistic loss of a negative never reaches zero; below this its gradient is under one percent.
 LOGISTIC_ZERO = 0.01
@@ -42,9 +40,8 @@ def penalty(config: TrainConfig, model: Model) -> float:
     return 0.1 if model.family == "semantic" else 0.0
 
 
-def choose_objective(config: TrainConfig, model: Model) -> Objective:
+def choose_objective(config: TrainConfig, model: Model) -> Literal["margin", "logistic"]:
     """Return the loss that the configuration asks for, by the model's family when it says auto."""
-    translational = model.family == "translational"
-    if config.objective == "margin" or (config.objective == "auto" and translational):
-        return partial(margin_ranking, margin=config.margin)
-    return logistic
+    if config.objective != "auto":
+        return config.objective
+    return "margin" if model.family == "translational" else "logistic"

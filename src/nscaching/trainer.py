@@ -6,14 +6,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from nscaching.batches import TrainingTriples
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError
-from nscaching.evaluation import METRICS, evaluate
-from nscaching.graph import KnowledgeGraph
+from nscaching.evaluation import Queries, metrics, rank
+from nscaching.graph import KnowledgeGraph, Side
+from nscaching.kernels import Learning, choose_kernels
 from nscaching.models import MODELS
 from nscaching.objectives import choose_objective, penalty
 from nscaching.probes import EpochMeter
@@ -51,18 +53,25 @@ class Trainer:
         if start is not None:
             self.model.load_state_dict(start)
         self.model.to(self.device)
+        self.kernels = choose_kernels(config.kernels, self.device)
         self.triples = TrainingTriples(graph, self.device, _seed(config, 1))
-        self.sampler = SAMPLERS.get(config.sampler)(graph, config, self.device, _seed(config, 2))
-        self.objective = choose_objective(config, self.model)
+        self.sampler = SAMPLERS.get(config.sampler)(
+            graph, config, self.device, _seed(config, 2), self.kernels
+        )
         # The penalty λ/2·‖Θ‖² belongs to the sum over all triples; a batch takes its share.
         share = min(1.0, config.batch_size / len(self.triples))
-        self.optimizer = torch.optim.Adam(
-            self.model.parameters(),
-            lr=config.lr,
+        learning = Learning(
+            choose_objective(config, self.model),
+            config.margin,
+            config.lr,
             weight_decay=penalty(config, self.model) * share,
-            fused=True,
+            rows=config.optimizer == "row-adam",
         )
+        self.learner = self.kernels.learner(self.model, learning)
+        self.meter = EpochMeter(self.device)
+        self.step = self.kernels.capture(self._step)
         self.progress = progress
+        self.queries: dict[str, Queries] = {}  # of each split that was ranked
         self.best: dict[str, Tensor] = {}
         self.best_epoch, self.best_mrr = 0, float("-inf")
         self.seconds = 0.0  # spent in training, evaluation apart
@@ -91,25 +100,24 @@ class Trainer:
     def epoch(self, epoch: int) -> Record:
         """Pass over the training triples once."""
         began = time.perf_counter()
-        meter = EpochMeter(self.device)
+        self.meter.reset()
         self.sampler.begin_epoch(epoch)
-        for batch in self.triples.batches(self.config.batch_size):
-            negatives = self.sampler.sample(batch, self.model)  # Algorithm 2, steps 5 to 7
-            self.sampler.update(batch, self.model)  # step 8, Algorithm 3
-            positive = self.model.score(batch.head, batch.relation, batch.tail)
-            relation = batch.relation.unsqueeze(1)
-            negative = self.model.score(negatives.head, relation, negatives.tail)
-            loss, teaching = self.objective(positive, negative)  # Eq. 1 or Eq. 2
-            self.optimizer.zero_grad()
-            loss.sum().backward()
-            meter.observe(loss, teaching, self.model)
-            self.optimizer.step()
-            self._report("training", meter.triples, len(self.triples))
-        record = {"epoch": epoch, **meter.read(), "seconds": time.perf_counter() - began}
+        for rows in self.triples.rows(self.config.batch_size):
+            self.step(rows)
+            self.meter.count(len(rows))
+            self._report("training", self.meter.triples, len(self.triples))
+        record = {"epoch": epoch, **self.meter.read(), "seconds": time.perf_counter() - began}
         self.seconds += record["seconds"]
         if not record["loss"] < float("inf"):
             raise UserError(f"the loss is {record['loss']} in epoch {epoch}: try a lower --lr")
         return record
+
+    def _step(self, rows: Tensor) -> None:
+        """Learn from the triples of some rows [B]."""
+        batch = self.triples.batch(rows)
+        negatives = self.sampler.sample(batch, self.model)  # Algorithm 2, steps 5 to 7
+        self.sampler.update(batch, self.model)  # step 8, Algorithm 3
+        self.learner.step(batch, negatives, self.meter.sums)  # steps 9 and 10
 
     def validate(self, epoch: int) -> Record:
         """Rank the validation triples and keep the parameters if they are the best so far."""
@@ -123,10 +131,17 @@ class Trainer:
     def rank(self, split: str, epoch: int) -> Record:
         """Rank a split with the parameters of now."""
         began = time.perf_counter()
-        result = evaluate(
-            self.model, self.graph, split, progress=lambda done, of: self._report(split, done, of)
+        if split not in self.queries:
+            triples = self.graph.split(split)
+            self.queries[split] = Queries(self.graph, triples, device=self.device)
+        ranks = rank(
+            self.model,
+            self.queries[split],
+            progress=lambda done, of: self._report(split, done, of),
+            kernels=self.kernels,
         )
-        figures = {name: result[name] for name in METRICS}
+        both = np.concatenate([ranks[side].resolve("realistic") for side in Side])
+        figures = metrics(both)
         seconds = {"trained_seconds": self.seconds, "seconds": time.perf_counter() - began}
         return {"epoch": epoch, "split": split, **figures, **seconds}
 

@@ -1,5 +1,5 @@
 """Scoring functions, one file each; ``MODELS`` finds them by name."""
 
-from nscaching.models._base import MODELS, Form, Model, finite
+from nscaching.models._base import DIVERGED, MODELS, Distances, Form, Model, finite, plain_distances
 
-__all__ = ["MODELS", "Form", "Model", "finite"]
+__all__ = ["DIVERGED", "MODELS", "Distances", "Form", "Model", "finite", "plain_distances"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 import torch
@@ -14,11 +15,17 @@ from nscaching.errors import UserError
 from nscaching.graph import Side
 from nscaching.registry import Registry
 
-__all__ = ["MODELS", "Form", "Model", "finite"]
+__all__ = ["DIVERGED", "MODELS", "Distances", "Form", "Model", "finite", "plain_distances"]
 
 # Gathered candidate rows [queries, K, D] are scored in pieces of this size: small enough for a
 # processor's cache, large enough that a GPU needs few launches.
 PIECE_BYTES = {"cpu": 2 << 20, "cuda": 1 << 30}
+
+
+DIVERGED = "the model gives scores that are not finite: its training diverged"
+
+Distances = Callable[[Tensor, Tensor, int], Tensor]
+"""(query [n, D], rows [E, D], norm) → ‖q − e‖ [n, E]."""
 
 
 class Form(enum.Enum):
@@ -26,16 +33,16 @@ class Form(enum.Enum):
 
     DOT = "q·e"
     DISTANCE = "−‖q − e‖"
-    SHIFTED = "−‖q − (e + s·v)‖, with v of the relation and s of entity and relation"
+    SHIFTED = "−‖q − (e + s·v)‖, with v of the relation; s of the entity, or else −v·e"
 
 
 class Model(nn.Module, ABC):
     """A scoring function f(h, r, t): the higher, the more plausible the triple.
 
     A subclass writes ``score`` as its paper defines it. If it also says its ``form`` and gives
-    ``query`` (and ``direction`` and ``shift`` for ``Form.SHIFTED``), scoring many candidates and
-    ranking all entities need no more than a query vector and the entity table; without a form
-    they fall back to ``score`` by broadcasting.
+    ``query`` (and ``direction`` and ``entity_shift`` for ``Form.SHIFTED``), scoring many
+    candidates and ranking all entities need no more than a query vector and the entity table;
+    without a form they fall back to ``score`` by broadcasting.
     """
 
     family: ClassVar[Literal["translational", "semantic"]]
@@ -73,9 +80,9 @@ class Model(nn.Module, ABC):
         """Return v [B, D] of ``Form.SHIFTED``."""
         raise TypeError(f"{type(self).__name__} has no shifted form")
 
-    def shift(self, rows: Tensor, ids: Tensor, direction: Tensor) -> Tensor:
-        """Return s [...] of ``Form.SHIFTED`` for entity rows [..., D], their ids and v."""
-        raise TypeError(f"{type(self).__name__} has no shifted form")
+    def entity_shift(self, ids: Tensor) -> Tensor | None:
+        """Return s [...] of ``Form.SHIFTED`` where it is the entity's own; None: it is −v·e."""
+        return None
 
     def length(self, difference: Tensor) -> Tensor:
         """Return the norm [...] of vectors [..., D]; L1 as a sum, which is several times faster."""
@@ -87,11 +94,21 @@ class Model(nn.Module, ABC):
     # Built on it.
 
     def score_candidates(
-        self, side: Side, anchor: Tensor, relation: Tensor, candidates: Tensor
+        self,
+        side: Side,
+        anchor: Tensor,
+        relation: Tensor,
+        candidates: Tensor,
+        dtype: torch.dtype | None = None,
     ) -> Tensor:
-        """Score K candidates per query: anchor [B], relation [B], candidates [B, K] → [B, K]."""
+        """Score K candidates per query: anchor [B], relation [B], candidates [B, K] → [B, K].
+
+        With a ``dtype`` the rows of the candidates are rounded to it (models with a form only).
+        """
         # With more candidates than entities it is cheaper to make every entity's row once.
-        table = self.entity_rows(self._everyone()) if candidates.numel() > self.entities else None
+        table = None
+        if dtype is not None or candidates.numel() > self.entities:
+            table = self.table(dtype)
         row_bytes = 4 * candidates.shape[1] * self.entity.shape[1]
         piece = max(1, PIECE_BYTES[anchor.device.type] // max(1, row_bytes))
         pieces = zip(
@@ -111,10 +128,21 @@ class Model(nn.Module, ABC):
             return torch.bmm(rows, query.unsqueeze(2)).squeeze(2)
         if self.form is Form.SHIFTED:
             rows = self._shifted(rows, candidates, self.direction(relation).unsqueeze(1))
-        return -self._distances(query.unsqueeze(1), rows).squeeze(1)
+        return -plain_distances(query.unsqueeze(1), rows, self.norm).squeeze(1)
 
-    def score_all(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
-        """Score every entity as the answer: anchor [B], relation [B] → [B, |E|]."""
+    def table(self, dtype: torch.dtype | None = None) -> Tensor:
+        """Return the rows [|E|, D] of all entities, rounded to ``dtype`` if there is one."""
+        rows = self.entity_rows(self._everyone())
+        return rows if dtype is None else rows.to(dtype).to(rows.dtype)
+
+    def score_all(
+        self, side: Side, anchor: Tensor, relation: Tensor, distances: Distances | None = None
+    ) -> Tensor:
+        """Score every entity as the answer: anchor [B], relation [B] → [B, |E|].
+
+        ``distances`` may be a faster twin of this module's.
+        """
+        distances = distances or plain_distances
         everyone = self._everyone()
         if self.form is None:
             return self._score_broadcast(side, anchor, relation, everyone.unsqueeze(0))
@@ -122,26 +150,25 @@ class Model(nn.Module, ABC):
         if self.form is Form.DOT:
             return query @ rows.T
         if self.form is Form.DISTANCE:
-            return -self._distances(query, rows)
+            return distances(query, rows, self.norm).neg_()
         # The shift depends on the relation alone, so each relation has one table of shifted rows.
         scores = query.new_empty(len(anchor), self.entities)
         for one in relation.unique():
             asked = relation == one
             direction = self.direction(one.unsqueeze(0))
-            scores[asked] = -self._distances(query[asked], self._shifted(rows, everyone, direction))
+            shifted = self._shifted(rows, everyone, direction)
+            scores[asked] = distances(query[asked], shifted, self.norm).neg_()
         return scores
 
     def _everyone(self) -> Tensor:
         return torch.arange(self.entities, device=self.entity.device)
 
     def _shifted(self, rows: Tensor, ids: Tensor, direction: Tensor) -> Tensor:
-        shifted = rows + self.shift(rows, ids, direction).unsqueeze(-1) * direction
+        shift = self.entity_shift(ids)
+        if shift is None:
+            shift = -(rows * direction).sum(-1)
+        shifted = rows + shift.unsqueeze(-1) * direction
         return F.normalize(shifted, dim=-1) if self.unit_projection else shifted
-
-    def _distances(self, query: Tensor, rows: Tensor) -> Tensor:
-        # The matrix-product shortcut for Euclidean distances loses the small ones to rounding.
-        exact = "donot_use_mm_for_euclid_dist"
-        return torch.cdist(query, rows, p=float(self.norm), compute_mode=exact)
 
     def _score_broadcast(
         self, side: Side, anchor: Tensor, relation: Tensor, candidates: Tensor
@@ -152,10 +179,16 @@ class Model(nn.Module, ABC):
         return self.score(anchor, relation, candidates)
 
 
+def plain_distances(query: Tensor, rows: Tensor, norm: int) -> Tensor:
+    """Return ‖q − e‖ [..., n, E] of queries [..., n, D] and rows [..., E, D]."""
+    # The matrix-product shortcut for Euclidean distances loses the small ones to rounding.
+    return torch.cdist(query, rows, p=float(norm), compute_mode="donot_use_mm_for_euclid_dist")
+
+
 def finite(scores: Tensor) -> Tensor:
     """Return the scores, or raise a UserError: what a diverged model says is worth nothing."""
     if not torch.isfinite(scores).all():
-        raise UserError("the model gives scores that are not finite: its training diverged")
+        raise UserError(DIVERGED)
     return scores
 
 

@@ -39,9 +39,9 @@ class TransD(Model):
         """Return the relation's projection vector w_r."""
         return F.embedding(relation, self.relation_projection)
 
-    def shift(self, rows: Tensor, ids: Tensor, direction: Tensor) -> Tensor:
+    def entity_shift(self, ids: Tensor) -> Tensor:
         """Return w_eᵀe, the same for every relation."""
-        return (rows * F.embedding(ids, self.entity_projection)).sum(-1)
+        return (self.entity_rows(ids) * F.embedding(ids, self.entity_projection)).sum(-1)
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """Return −‖h⊥ + r − t⊥‖."""

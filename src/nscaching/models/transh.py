@@ -36,10 +36,6 @@ class TransH(Model):
         """Return the unit normal w."""
         return F.normalize(F.embedding(relation, self.normal), dim=-1)
 
-    def shift(self, rows: Tensor, ids: Tensor, direction: Tensor) -> Tensor:
-        """Return −wᵀe."""
-        return -(rows * direction).sum(-1)
-
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """Return −‖h⊥ + r − t⊥‖, both entities projected onto the hyperplane."""
         h, t, w = self.entity_rows(head), self.entity_rows(tail), self.direction(relation)

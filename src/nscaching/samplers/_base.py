@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nscaching.batches import Batch
+from nscaching.batches import Batch, Negatives
 from nscaching.config import TrainConfig
 from nscaching.graph import KnowledgeGraph, Side
+from nscaching.kernels import Kernels, random
 from nscaching.models import Model
 from nscaching.registry import Registry
-from nscaching.samplers.strategies import select
+from nscaching.strategies import select
 
 __all__ = ["SAMPLERS", "Negatives", "Sampler"]
 
+# What random numbers of a step are for.
+COIN, ENTITY, SLOT, HEAD_FRESH, HEAD_NOISE, TAIL_FRESH, TAIL_NOISE = range(7)
+
 # A choice among all entities is made for as many keys at once as have this many pairs in all.
 CHOICE_PAIRS = 1 << 22
-
-
-@dataclass(frozen=True)
-class Negatives:
-    """False triples for each triple of a batch; they keep its relation."""
-
-    head: Tensor  # [B, K]
-    tail: Tensor  # [B, K]
 
 
 class Sampler(ABC):
@@ -38,11 +33,20 @@ class Sampler(ABC):
     """How head or tail is chosen; None: as the configuration says."""
 
     def __init__(
-        self, graph: KnowledgeGraph, config: TrainConfig, device: torch.device, seed: int
+        self,
+        graph: KnowledgeGraph,
+        config: TrainConfig,
+        device: torch.device,
+        seed: int,
+        kernels: Kernels | None = None,
     ) -> None:
-        self.config, self.device = config, device
+        self.config, self.device, self.seed = config, device, seed
+        self.kernels = kernels or Kernels()
         self.entities = len(graph.entities)
         self.random = torch.Generator(device).manual_seed(seed)
+        """For what happens seldom; the draws of a step are a function of seed and tick."""
+        self.tick = torch.zeros((), dtype=torch.int64, device=device)
+        """Number of the step."""
         self.keys = {side: _tensor(key, device) for side, key in graph.train_keys.items()}
         """Key of each training row: (r, t) on the head side, (h, r) on the tail side."""
         if (self.side or config.side) == "bernoulli":
@@ -79,9 +83,16 @@ class Sampler(ABC):
         place = torch.searchsorted(codes, code).clamp_(max=len(codes) - 1)
         return codes[place] == code
 
+    def bits(self, purpose: int, count: int) -> Tensor:
+        """Return random bits [count] of this step for a purpose."""
+        position = torch.arange(count, device=self.device)
+        return random.bits(
+            random.stream(self.seed, self.tick, purpose), position, position.new_zeros(())
+        )
+
     def choose_head(self, batch: Batch) -> Tensor:
         """Choose for each triple [B] whether its head is to be replaced, else its tail."""
-        coin = torch.rand(len(batch), generator=self.random, device=self.device)
+        coin = random.uniform(self.bits(COIN, len(batch)))
         replace_head = coin < self.head_probability[batch.relation]
         if not self.config.filter_known:
             return replace_head

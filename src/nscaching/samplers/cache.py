@@ -5,15 +5,27 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nscaching.batches import Batch
+from nscaching.batches import Batch, Negatives
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph, Side
+from nscaching.kernels import CacheSide, Kernels, random
 from nscaching.models import Model
-from nscaching.samplers._base import SAMPLERS, Negatives, Sampler
-from nscaching.samplers.strategies import repeated, select
+from nscaching.samplers._base import (
+    HEAD_FRESH,
+    HEAD_NOISE,
+    SAMPLERS,
+    SLOT,
+    TAIL_FRESH,
+    TAIL_NOISE,
+    Sampler,
+)
+from nscaching.strategies import repeated, select
 
 __all__ = ["NSCaching"]
+
+# Fresh candidates and noise of the head side, then of the tail side.
+PURPOSES = ((HEAD_FRESH, HEAD_NOISE), (TAIL_FRESH, TAIL_NOISE))
 
 # The start fills the cache for this many keys at once and draws anew, this often, what may not be
 # cached; then the keys that have few entities to choose from choose among all.
@@ -30,22 +42,28 @@ class NSCaching(Sampler):
     """
 
     def __init__(
-        self, graph: KnowledgeGraph, config: TrainConfig, device: torch.device, seed: int
+        self,
+        graph: KnowledgeGraph,
+        config: TrainConfig,
+        device: torch.device,
+        seed: int,
+        kernels: Kernels | None = None,
     ) -> None:
-        super().__init__(graph, config, device, seed)
+        super().__init__(graph, config, device, seed, kernels)
         if config.n1 > self.entities:
             raise UserError(
                 f"--n1 {config.n1} is larger than the number of entities, {self.entities:,}; "
                 "give a smaller --n1"
             )
         self.refreshing = True
-        # A key is a query: its anchor and relation say all that scoring needs.
-        self._query: dict[Side, tuple[Tensor, Tensor]] = {}
-        self.cache: dict[Side, Tensor] = {}
-        for side, index in graph.train_index.items():
+        self.sides: dict[Side, CacheSide] = {}
+        for (side, index), purposes in zip(graph.train_index.items(), PURPOSES, strict=True):
+            # A key is a query: its anchor and relation say all that scoring needs.
             codes = torch.from_numpy(index.codes).to(device)
-            self._query[side] = codes // index.relations, codes % index.relations
-            self.cache[side] = self._fill(side, len(index))
+            anchor, relation = codes // index.relations, codes % index.relations
+            ids = self._fill(side, len(index))
+            self.sides[side] = CacheSide(side, ids, anchor, relation, *purposes)
+        self.cache = {side: cache.ids for side, cache in self.sides.items()}
 
     def begin_epoch(self, epoch: int) -> None:
         """Refresh in the first of every lazy + 1 epochs only."""
@@ -53,54 +71,38 @@ class NSCaching(Sampler):
 
     def sample(self, batch: Batch, model: Model) -> Negatives:
         """Draw an entity from the head cache or the tail cache of each triple (steps 5 to 7)."""
-        replace_head = self.choose_head(batch)
+        self.tick += 1
+        self.replace_head = self.choose_head(batch)
         head, tail = (self._draw(side, self.keys[side][batch.row], model) for side in Side)
-        return self.corrupt(batch, replace_head, head, tail)
+        return self.corrupt(batch, self.replace_head, head, tail)
 
     @torch.no_grad()
     def _draw(self, side: Side, key: Tensor, model: Model) -> Tensor:
         """Draw one cached entity for each key [B]."""
         if self.config.draw == "uniform":
-            slot = torch.randint(
-                self.config.n1, (len(key),), generator=self.random, device=self.device
-            )
+            slot = random.whole(self.bits(SLOT, len(key)), self.config.n1)
             return self.cache[side][key, slot].long()
         cached = self.cache[side][key].long()
-        scores = self._scores(side, key, cached, model)
+        query = self.sides[side]
+        scores = model.score_candidates(side, query.anchor[key], query.relation[key], cached)
         slots = select(self.config.draw, scores, 1, self.random)
         return cached.gather(1, slots).squeeze(1)
 
-    @torch.no_grad()
     def update(self, batch: Batch, model: Model) -> None:
         """Refresh the head cache and the tail cache of the batch (step 8, Algorithm 3)."""
         if not self.refreshing:
             return
-        for side in Side:
-            key = self.keys[side][batch.row].unique()
-            fresh = self._random_entities(len(key), self.config.n2)
-            candidates = torch.cat([self.cache[side][key].long(), fresh], dim=1)  # [keys, N1 + N2]
-            scores = self._scores(side, key, candidates, model)
-            self.cache[side][key] = self._keep(side, key, candidates, scores).int()
+        keys = [self.keys[side][batch.row] for side in Side]
+        if self.config.refresh_side == "drawn":
+            drawn = (self.replace_head, ~self.replace_head)
+            keys = [key.where(mine, -1) for key, mine in zip(keys, drawn, strict=True)]
+        is_known = self.is_known if self.config.filter_known else None
+        sides = list(self.sides.values())
+        self.kernels.refresh(sides, keys, model, self.config, self.seed, self.tick, is_known)
 
     def state(self) -> dict[str, Tensor]:
         """Return both caches."""
         return {f"{side.value}_cache": cache for side, cache in self.cache.items()}
-
-    def _scores(self, side: Side, key: Tensor, candidates: Tensor, model: Model) -> Tensor:
-        anchor, relation = self._query[side]
-        return model.score_candidates(side, anchor[key], relation[key], candidates)
-
-    def _keep(self, side: Side, key: Tensor, candidates: Tensor, scores: Tensor) -> Tensor:
-        """Choose N1 of the candidates of each key."""
-        chosen = select(
-            self.config.refresh,
-            scores,
-            self.config.n1,
-            self.random,
-            self.config.temperature,
-            self._excluded(side, key, candidates),
-        )
-        return candidates.gather(1, chosen)
 
     def _excluded(self, side: Side, key: Tensor, candidates: Tensor) -> Tensor | None:
         """Mark the candidates [keys, C] that may not be cached: repeats in a set, known triples."""

@@ -7,10 +7,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from nscaching.batches import Batch
+from nscaching.batches import Batch, Negatives
 from nscaching.graph import Side
+from nscaching.kernels import random
 from nscaching.models import Model
-from nscaching.samplers._base import SAMPLERS, Negatives, Sampler
+from nscaching.samplers._base import ENTITY, SAMPLERS, Sampler
 
 __all__ = ["Bernoulli", "Uniform"]
 
@@ -26,8 +27,9 @@ class Uniform(Sampler):
 
     def sample(self, batch: Batch, model: Model) -> Negatives:
         """Draw one negative per triple."""
+        self.tick += 1
         replace_head = self.choose_head(batch)
-        entity = self._draw(len(batch))
+        entity = random.whole(self.bits(ENTITY, len(batch)), self.entities)
         if self.config.filter_known:
             for side, rows in ((Side.HEAD, replace_head), (Side.TAIL, ~replace_head)):
                 key = self.keys[side][batch.row[rows]]

@@ -16,7 +16,7 @@ def select(
     strategy: Strategy,
     scores: Tensor,
     count: int,
-    generator: torch.Generator,
+    random: torch.Generator | Tensor,
     temperature: float = 1.0,
     excluded: Tensor | None = None,
 ) -> Tensor:
@@ -27,14 +27,16 @@ def select(
     - top: the largest scores.
     - uniform: any columns, equally likely.
 
-    ``excluded`` [n, C] marks columns not to be chosen. Where fewer than ``count`` are left, those
-    are taken again in turn, so that a row is always full.
+    ``random`` is Gumbel noise [n, C], or the generator to make it with. ``excluded`` [n, C] marks
+    columns not to be chosen. Where fewer than ``count`` are left, those are taken again in turn,
+    so that a row is always full.
     """
     if strategy == "top":
         keys = scores.clone()
     else:
-        gumbel = torch.empty_like(scores).exponential_(generator=generator).log_().neg_()
-        keys = gumbel if strategy == "uniform" else gumbel.add_(scores / temperature)
+        if isinstance(random, torch.Generator):
+            random = torch.empty_like(scores).exponential_(generator=random).log_().neg_()
+        keys = random.clone() if strategy == "uniform" else random + scores / temperature
     if excluded is None:
         return keys.topk(count, dim=1).indices
     order = keys.masked_fill_(excluded, float("-inf")).topk(count, dim=1).indices

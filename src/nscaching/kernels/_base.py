@@ -1,0 +1,137 @@
+"""The operations that take the time, in plain torch: what every fast twin has to agree with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nscaching.config import TrainConfig
+from nscaching.graph import Side
+from nscaching.kernels import random
+from nscaching.kernels.learner import AutogradLearner, Learner, Learning
+from nscaching.models import Model, plain_distances
+from nscaching.strategies import repeated, select
+
+__all__ = ["CacheSide", "IsKnown", "Kernels", "Known"]
+
+IsKnown = Callable[[Side, Tensor, Tensor], Tensor]
+"""(side, key [n, 1], entity [n, C]) → whether the entity makes a training triple of the key."""
+
+
+@dataclass(frozen=True)
+class CacheSide:
+    """The cache of one side and the query that each of its keys stands for."""
+
+    side: Side
+    ids: Tensor  # int32 [keys, N1]
+    anchor: Tensor  # [keys]
+    relation: Tensor  # [keys]
+    fresh: int
+    """Purpose of the random numbers that make fresh candidates, …"""
+    noise: int
+    """… and of those that choose among the candidates."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """The other known answers of some queries: those of query i are answers[start_i:end_i]."""
+
+    start: Tensor  # [n]
+    end: Tensor  # [n]
+    answers: Tensor  # int32 [all]
+
+
+class Kernels:
+    """The reference path: plain torch, any model, any device."""
+
+    name = "reference"
+
+    def __init__(self, reason: str = "asked for") -> None:
+        self.reason = reason
+        """Why this path runs, for the user to read."""
+
+    @staticmethod
+    def rounding(config: TrainConfig) -> torch.dtype | None:
+        """Return what candidate rows are rounded to, if they are."""
+        return torch.bfloat16 if config.candidate_rows == "bfloat16" else None
+
+    # Training.
+
+    def learner(self, model: Model, learning: Learning) -> Learner:
+        """Return what makes the gradient steps."""
+        return AutogradLearner(model, learning)
+
+    def capture(self, step: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
+        """Return a step on the rows [B] of a batch that may run faster than the given one."""
+        return step
+
+    @torch.no_grad()
+    def refresh(
+        self,
+        sides: Sequence[CacheSide],
+        keys: Sequence[Tensor],
+        model: Model,
+        config: TrainConfig,
+        seed: int,
+        tick: Tensor,
+        is_known: IsKnown | None = None,
+    ) -> None:
+        """Refresh the keys [B] of each side in place (Algorithm 3); −1 stands for no key.
+
+        Repeated keys are refreshed once. The result depends on seed, tick and key alone, not on
+        the order of keys.
+        """
+        for cache, key in zip(sides, keys, strict=True):
+            key = key[key >= 0].unique()
+            slot = torch.arange(config.n1 + config.n2, device=key.device).unsqueeze(0)
+            asked = key.unsqueeze(1)
+            start = random.stream(seed, tick, cache.fresh)
+            own = torch.zeros_like(asked) if config.shared_candidates else asked
+            fresh = random.whole(random.bits(start, own, slot[:, config.n1 :]), model.entities)
+            fresh = fresh.expand(len(key), -1)
+            candidates = torch.cat([cache.ids[key].long(), fresh], dim=1)  # [keys, N1 + N2]
+            excluded = repeated(candidates) if config.candidates == "set" else None
+            if is_known is not None:
+                known = is_known(cache.side, asked, candidates)
+                excluded = known if excluded is None else excluded | known
+            scores = model.score_candidates(
+                cache.side,
+                cache.anchor[key],
+                cache.relation[key],
+                candidates,
+                self.rounding(config),
+            )
+            # A set gives each entity one noise, wherever in the row it stands.
+            index = candidates if config.candidates == "set" else slot
+            start = random.stream(seed, tick, cache.noise)
+            noise = random.gumbel(random.bits(start, asked, index))
+            chosen = select(config.refresh, scores, config.n1, noise, config.temperature, excluded)
+            cache.ids[key] = candidates.gather(1, chosen).int()
+
+    # Ranking.
+
+    def distances(self, query: Tensor, rows: Tensor, norm: int) -> Tensor:
+        """Return ‖q − e‖ [n, E] of all queries [n, D] and rows [E, D]."""
+        return plain_distances(query, rows, norm)
+
+    def count(self, scores: Tensor, answer: Tensor, known: Known | None) -> Tensor:
+        """Count in each row of scores [n, E] what is above the answer [n], level with it, wrong.
+
+        Returns [3, n]. The answer itself and the known ones do not count; wrong is what is not
+        finite. The scores may be overwritten.
+        """
+        answer = answer.unsqueeze(1)
+        target = scores.gather(1, answer)
+        wrong = (~scores.isfinite()).sum(1)
+        if known is not None:
+            size = known.end - known.start
+            row = torch.repeat_interleave(torch.arange(len(size), device=size.device), size)
+            # Position in the row's own run of answers: a running count less where it began.
+            within = torch.arange(len(row), device=size.device) - (size.cumsum(0) - size)[row]
+            entity = known.answers[known.start[row] + within].long()
+            scores[row, entity] = float("-inf")
+        scores.scatter_(1, answer, float("-inf"))
+        return torch.stack([(scores > target).sum(1), (scores == target).sum(1), wrong])

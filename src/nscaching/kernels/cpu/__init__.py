@@ -1,0 +1,1 @@
+"""Loops compiled by Numba; ``numba_kernels`` calls them."""

@@ -1,0 +1,75 @@
+"""Distances of all pairs and the counts behind a rank, compiled for CPUs."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from nscaching.kernels.cpu.random import COMPILE
+
+__all__ = ["count", "distances"]
+
+# Rows that stay in a core's nearest memory while every query passes over them.
+BLOCK = 64
+
+
+@njit(**COMPILE)
+def distances(begin, end, query, rows, norm, out):
+    """Put ‖q − e‖ of the queries [begin:end] and all rows into out [n, E].
+
+    A block of rows is turned, so that a number of the query meets that of many rows at once, and
+    four numbers of the query are taken together: the sums are loaded and stored less often.
+    """
+    size = query.shape[1]
+    whole = size - size % 4
+    turned = np.zeros((size, BLOCK), np.float32)
+    total = np.empty(BLOCK, np.float32)
+    for first in range(0, rows.shape[0], BLOCK):
+        width = min(BLOCK, rows.shape[0] - first)
+        for j in range(width):
+            for d in range(size):
+                turned[d, j] = rows[first + j, d]
+        for i in range(begin, end):
+            total[:] = 0
+            q = query[i]
+            for d in range(0, whole, 4):
+                _add_four(total, q[d], q[d + 1], q[d + 2], q[d + 3], turned, d, norm)
+            for d in range(whole, size):
+                for j in range(BLOCK):
+                    difference = q[d] - turned[d, j]
+                    total[j] += abs(difference) if norm == 1 else difference * difference
+            if norm == 2:
+                for j in range(BLOCK):
+                    total[j] = np.sqrt(total[j])
+            for j in range(width):
+                out[i, first + j] = total[j]
+
+
+@njit(**COMPILE)
+def _add_four(total, q0, q1, q2, q3, turned, d, norm):
+    for j in range(BLOCK):
+        d0, d1 = q0 - turned[d, j], q1 - turned[d + 1, j]
+        d2, d3 = q2 - turned[d + 2, j], q3 - turned[d + 3, j]
+        if norm == 1:
+            total[j] += (abs(d0) + abs(d1)) + (abs(d2) + abs(d3))
+        else:
+            total[j] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)
+
+
+@njit(**COMPILE)
+def count(begin, end, scores, answer, filtered, known_start, known_end, known, out):
+    """Count what is above, level and wrong in the rows [begin:end] of scores; out is [3, n]."""
+    for i in range(begin, end):
+        row, target = scores[i], scores[i, answer[i]]
+        above, level, wrong = 0, 0, 0
+        for e in range(row.size):
+            above += row[e] > target
+            level += row[e] == target
+            wrong += not (abs(row[e]) <= np.float32(3.4028235e38))
+        level -= 1  # the answer itself
+        if filtered:
+            for o in range(known_start[i], known_end[i]):
+                if known[o] != answer[i]:
+                    above -= row[known[o]] > target
+                    level -= row[known[o]] == target
+        out[0, i], out[1, i], out[2, i] = above, level, wrong

@@ -1,0 +1,189 @@
+"""The refresh of the cache compiled for CPUs: one pass per key, nothing kept but the result."""
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from nscaching.kernels.cpu.random import COMPILE, bits, gumbel, stream_of
+
+__all__ = ["DISTANCE", "DOT", "IMPORTANCE", "SHIFTED", "TOP", "UNIFORM", "refresh"]
+
+DOT, DISTANCE, SHIFTED = 0, 1, 2
+IMPORTANCE, TOP, UNIFORM = 0, 1, 2
+
+# Rows are asked for this many candidates ahead, a cache line (of 16 numbers) at a time.
+AHEAD, LINE = 8, 16
+
+# Halvings after which the threshold of a choice is as exact as float32 can be.
+HALVINGS = 300
+
+
+@intrinsic
+def _prefetch(typing, table, row, column):
+    """Ask for the cache line of table[row, column] before it is needed."""
+
+    def generate(context, builder, signature, args):
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        place = cgutils.get_item_pointer(
+            context, builder, signature.args[0], array, list(args[1:]), wraparound=False
+        )
+        pointer = ir.PointerType(ir.IntType(8))
+        flag = ir.IntType(32)
+        function = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
+        call = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0")
+        read, keep, data = (ir.Constant(flag, value) for value in (0, 3, 1))
+        builder.call(call, [builder.bitcast(place, pointer), read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(table, types.intp, types.intp), generate
+
+
+@njit(**COMPILE)
+def dot(a, b):
+    total = np.float32(0)
+    for i in range(a.size):
+        total += a[i] * b[i]
+    return total
+
+
+@njit(**COMPILE)
+def distance(a, b, norm):
+    total = np.float32(0)
+    if norm == 1:
+        for i in range(a.size):
+            total += abs(a[i] - b[i])
+        return total
+    for i in range(a.size):
+        difference = a[i] - b[i]
+        total += difference * difference
+    return np.sqrt(total)
+
+
+@njit(**COMPILE)
+def shifted_distance(query, row, shift, direction, unit, norm):
+    """Return ‖q − (e + s·v)‖, the shifted row scaled to unit length if ``unit``."""
+    scale = np.float32(1)
+    if unit:
+        square = np.float32(0)
+        for i in range(row.size):
+            shifted = row[i] + shift * direction[i]
+            square += shifted * shifted
+        scale = np.float32(1) / max(np.sqrt(square), np.float32(1e-12))
+    total = np.float32(0)
+    if norm == 1:
+        for i in range(row.size):
+            total += abs(query[i] - scale * (row[i] + shift * direction[i]))
+        return total
+    for i in range(row.size):
+        difference = query[i] - scale * (row[i] + shift * direction[i])
+        total += difference * difference
+    return np.sqrt(total)
+
+
+@njit(**COMPILE)
+def threshold(values, count, wanted):
+    """Return the largest x found with ``wanted`` or more of values[:count] at or above it.
+
+    By halving the interval: one pass over a hundred numbers takes a dozen instructions.
+    """
+    low, high = values[0], values[0]
+    for i in range(count):
+        low, high = min(low, values[i]), max(high, values[i])
+    above = 0  # at or above high
+    for i in range(count):
+        above += values[i] >= high
+    if above >= wanted:
+        return high
+    for _ in range(HALVINGS):  # at or above low: enough; at or above high: too few
+        middle = low + (high - low) * np.float32(0.5)
+        if not (low < middle < high):
+            break
+        above = 0
+        for i in range(count):
+            above += values[i] >= middle
+        if above == wanted:
+            return middle
+        if above > wanted:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@njit(**COMPILE)
+def refresh(
+    begin, end, cache, key, query, rows, form, norm, shift, direction, unit,
+    n2, fresh_start, noise_start, shared, strategy, temperature, distinct, seen,
+):  # fmt: skip
+    """Refresh the keys [begin:end], all different. ``seen`` [|E|] holds no key's number + 1."""
+    n1 = cache.shape[1]
+    ids = np.empty(n1 + n2, np.int32)
+    values = np.empty(n1 + n2, np.float32)
+    index = np.empty(n1 + n2, np.uint32)
+    entities = np.uint64(rows.shape[0])
+    scale = np.float32(1) / np.float32(temperature)
+    for i in range(begin, end):
+        k = key[i]
+        fresh = stream_of(fresh_start, np.int64(0) if shared else k)
+        count = 0
+        for slot in range(n1 + n2):
+            if slot < n1:
+                entity = cache[k, slot]
+            else:
+                entity = np.int32((np.uint64(bits(fresh, slot)) * entities) >> np.uint64(32))
+            if distinct:
+                if seen[entity] == k + 1:
+                    continue
+                seen[entity] = k + 1
+            ids[count] = entity
+            index[count] = entity if distinct else slot
+            count += 1
+        if strategy != UNIFORM:
+            for c in range(count):
+                if c + AHEAD < count:
+                    for line in range(0, rows.shape[1], LINE):
+                        _prefetch(rows, np.intp(ids[c + AHEAD]), line)
+                row = rows[ids[c]]
+                if form == DOT:
+                    values[c] = dot(query[i], row)
+                elif form == DISTANCE:
+                    values[c] = -distance(query[i], row, norm)
+                else:
+                    s = shift[ids[c]] if shift.size else -dot(direction[i], row)
+                    values[c] = -shifted_distance(query[i], row, s, direction[i], unit, norm)
+        if strategy != TOP:
+            noise = stream_of(noise_start, k)
+            if strategy == UNIFORM:
+                for c in range(count):
+                    values[c] = gumbel(bits(noise, index[c]))
+            else:
+                for c in range(count):
+                    values[c] = values[c] * scale + gumbel(bits(noise, index[c]))
+        if count > n1:
+            _keep(cache[k], ids, values, count, threshold(values, count, n1))
+        else:  # fewer than wanted: taken again in turn
+            for slot in range(n1):
+                cache[k, slot] = ids[slot % count]
+
+
+@njit(**COMPILE)
+def _keep(kept, ids, values, count, least):
+    """Store what is above the threshold, then what is level with it, until the row is full."""
+    place = 0
+    for c in range(count):
+        if values[c] > least and place < kept.size:
+            kept[place] = ids[c]
+            place += 1
+    for c in range(count):
+        if place == kept.size:
+            return
+        if values[c] == least:
+            kept[place] = ids[c]
+            place += 1
+    while place < kept.size:  # numbers that do not compare: the training diverged
+        kept[place] = ids[place]
+        place += 1

@@ -1,0 +1,392 @@
+"""Scores, loss, gradients and Adam compiled for CPUs, for the models whose gradients are here.
+
+All work on ready rows: unit vectors where the model scales its vectors, the parameters themselves
+where it does not. A gradient by a ready row is first summed over the batch and then taken back to
+the parameter, once per row, right before Adam moves it and the row is made ready again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from nscaching.kernels.cpu.random import COMPILE
+from nscaching.kernels.cpu.refresh import dot
+
+__all__ = [
+    "COMPLEX", "DISTMULT", "TRANSD", "TRANSE", "TRANSH", "gradients", "group", "queries",
+    "update_entities", "update_relations",
+]  # fmt: skip
+
+DISTMULT, COMPLEX, TRANSE, TRANSH, TRANSD = 0, 1, 2, 3, 4
+TINY = np.float32(1e-12)  # the least length that a vector is divided by
+ZERO, ONE = np.float32(0), np.float32(1)
+
+
+# Translational models: f = −‖P(h) + r − P(t)‖ with a projection P.
+
+
+@njit(**COMPILE)
+def project(kind, row, shift, v, out):
+    """Put P(e) into ``out``; return what its gradient needs besides."""
+    if kind == TRANSE:
+        for i in range(row.size):
+            out[i] = row[i]
+        return ONE
+    if kind == TRANSH:
+        along = dot(row, v)
+        for i in range(row.size):
+            out[i] = row[i] - along * v[i]
+        return along
+    square = ZERO
+    for i in range(row.size):
+        out[i] = row[i] + shift * v[i]
+        square += out[i] * out[i]
+    scale = ONE / max(np.sqrt(square), TINY)
+    for i in range(row.size):
+        out[i] *= scale
+    return scale
+
+
+@njit(**COMPILE)
+def project_back(kind, sign, g, projected, extra, row, shift, v, g_row, g_v):
+    """Take the gradient sign·g by P(e) to e and v, adding to g_row and g_v; return that by s."""
+    if kind == TRANSE:
+        for i in range(row.size):
+            g_row[i] += sign * g[i]
+        return ZERO
+    if kind == TRANSH:
+        along = sign * dot(g, v)
+        for i in range(row.size):
+            g_row[i] += sign * g[i] - along * v[i]
+            g_v[i] -= extra * sign * g[i] + along * row[i]
+        return ZERO
+    along = dot(g, projected)
+    by_shift = ZERO
+    for i in range(row.size):
+        change = sign * extra * (g[i] - along * projected[i])
+        g_row[i] += change
+        g_v[i] += shift * change
+        by_shift += change * v[i]
+    return by_shift
+
+
+@njit(**COMPILE)
+def translate(kind, norm, h, shift_h, r, v, t, shift_t, p_h, p_t, difference):
+    """Return the score of a triple and the extras of its projections; keep the difference."""
+    extra_h = project(kind, h, shift_h, v, p_h)
+    extra_t = project(kind, t, shift_t, v, p_t)
+    total = ZERO
+    for i in range(h.size):
+        difference[i] = p_h[i] + r[i] - p_t[i]
+    if norm == 1:
+        for i in range(h.size):
+            total += abs(difference[i])
+    else:
+        for i in range(h.size):
+            total += difference[i] * difference[i]
+        total = np.sqrt(total)
+    return -total, extra_h, extra_t
+
+
+@njit(**COMPILE)
+def translate_back(
+    kind, norm, slope, score, h, shift_h, v, t, shift_t, p_h, p_t, extra_h, extra_t, difference,
+    g_h, g_r, g_v, g_t,
+):  # fmt: skip
+    """Add slope·∂f to the gradients; return those by the shifts of head and tail."""
+    if norm == 1:
+        for i in range(h.size):
+            difference[i] = -slope * np.sign(difference[i])
+    else:
+        scale = slope / score if score < 0 else ZERO  # the score is minus the length
+        for i in range(h.size):
+            difference[i] *= scale
+    for i in range(h.size):
+        g_r[i] += difference[i]
+    by_h = project_back(kind, ONE, difference, p_h, extra_h, h, shift_h, v, g_h, g_v)
+    by_t = project_back(kind, -ONE, difference, p_t, extra_t, t, shift_t, v, g_t, g_v)
+    return by_h, by_t
+
+
+# Semantic matching models: f is linear in each of h, r and t.
+
+
+@njit(**COMPILE)
+def match(kind, h, r, t):
+    total = ZERO
+    if kind == DISTMULT:
+        for i in range(h.size):
+            total += h[i] * r[i] * t[i]
+        return total
+    d = h.size // 2  # rows are [real | imaginary]
+    for i in range(d):
+        total += (h[i] * r[i] - h[d + i] * r[d + i]) * t[i]
+        total += (h[i] * r[d + i] + h[d + i] * r[i]) * t[d + i]
+    return total
+
+
+@njit(**COMPILE)
+def match_back(kind, slope, h, r, t, g_h, g_r, g_t):
+    """Add slope·∂f to the gradients."""
+    if kind == DISTMULT:
+        for i in range(h.size):
+            g_h[i] += slope * r[i] * t[i]
+            g_r[i] += slope * h[i] * t[i]
+            g_t[i] += slope * h[i] * r[i]
+        return
+    d = h.size // 2
+    for i in range(d):
+        h_re, h_im, r_re, r_im = h[i], h[d + i], r[i], r[d + i]
+        t_re, t_im = slope * t[i], slope * t[d + i]
+        g_h[i] += r_re * t_re + r_im * t_im
+        g_h[d + i] += r_re * t_im - r_im * t_re
+        g_r[i] += h_re * t_re + h_im * t_im
+        g_r[d + i] += h_re * t_im - h_im * t_re
+        g_t[i] += slope * (h_re * r_re - h_im * r_im)
+        g_t[d + i] += slope * (h_re * r_im + h_im * r_re)
+
+
+@njit(**COMPILE)
+def softplus(x):
+    return max(x, ZERO) + np.log1p(np.exp(-abs(x)))
+
+
+@njit(**COMPILE)
+def sigmoid(x):
+    return ONE / (ONE + np.exp(-x))
+
+
+@njit(**COMPILE)
+def gradients(
+    begin, end, kind, norm, margin, logistic_zero, rows, shift, relations, directions,
+    head, relation, tail, negative_head, negative_tail,
+    g_entity, g_shift, g_relation, g_direction, active, loss, teaching,
+):  # fmt: skip
+    """Score the triples [begin:end] and their negatives; keep the gradients of each triple apart.
+
+    g_entity [B, 3, D] is by the rows of head, tail and the negative's entity; g_shift [B, 3] by
+    their shifts. A margin below zero stands for the logistic loss.
+    """
+    size = rows.shape[1]
+    p_h, p_t, difference = (
+        np.empty(size, np.float32),
+        np.empty(size, np.float32),
+        np.empty(size, np.float32),
+    )
+    n_h, n_t, n_difference = (
+        np.empty(size, np.float32),
+        np.empty(size, np.float32),
+        np.empty(size, np.float32),
+    )
+    translational = kind >= TRANSE
+    for i in range(begin, end):
+        h, t, r = head[i], tail[i], relation[i]
+        x, y = negative_head[i], negative_tail[i]
+        H, T, X, Y, R = rows[h], rows[t], rows[x], rows[y], relations[r]
+        V = directions[r] if directions.size else R
+        s_h, s_t, s_x, s_y = ZERO, ZERO, ZERO, ZERO
+        if shift.size:
+            s_h, s_t, s_x, s_y = shift[h], shift[t], shift[x], shift[y]
+        if translational:
+            positive, e_h, e_t = translate(kind, norm, H, s_h, R, V, T, s_t, p_h, p_t, difference)
+            negative, e_x, e_y = translate(kind, norm, X, s_x, R, V, Y, s_y, n_h, n_t, n_difference)
+        else:
+            positive, negative = match(kind, H, R, T), match(kind, X, R, Y)
+        if margin >= 0:
+            loss[i] = max(np.float32(margin) - positive + negative, ZERO)
+            teaching[i] = loss[i] > 0
+            up = -ONE if teaching[i] else ZERO  # ∂loss by the score of the positive
+            down = -up  # … and of the negative
+        else:
+            wrong = softplus(negative)
+            loss[i] = softplus(-positive) + wrong
+            teaching[i] = wrong > np.float32(logistic_zero)
+            up, down = -sigmoid(-positive), sigmoid(negative)
+        active[i] = up != 0 or down != 0
+        if not active[i]:
+            continue
+        g_entity[i] = 0
+        g_relation[i] = 0
+        # Where in g_entity [3] the negative's head and tail belong.
+        at_x, at_y = (2, 1) if x != h else (0, 2)
+        g_h, g_t, g_x, g_y = g_entity[i, 0], g_entity[i, 1], g_entity[i, at_x], g_entity[i, at_y]
+        if translational:
+            if directions.size:
+                g_direction[i] = 0
+            g_v = g_direction[i] if directions.size else difference
+            by_h, by_t = translate_back(
+                kind, norm, up, positive, H, s_h, V, T, s_t, p_h, p_t, e_h, e_t, difference,
+                g_h, g_relation[i], g_v, g_t,
+            )  # fmt: skip
+            by_x, by_y = translate_back(
+                kind, norm, down, negative, X, s_x, V, Y, s_y, n_h, n_t, e_x, e_y, n_difference,
+                g_x, g_relation[i], g_v, g_y,
+            )  # fmt: skip
+            if shift.size:
+                g_shift[i] = 0
+                g_shift[i, 0] += by_h
+                g_shift[i, 1] += by_t
+                g_shift[i, at_x] += by_x
+                g_shift[i, at_y] += by_y
+        else:
+            match_back(kind, up, H, R, T, g_h, g_relation[i], g_t)
+            match_back(kind, down, X, R, Y, g_x, g_relation[i], g_y)
+
+
+@njit(**COMPILE)
+def group(ids, active, starts, order):
+    """Sort positions by id: those of id e are order[starts[e]:starts[e+1]], ascending.
+
+    ids is [B, n]; the position of ids[i, j] is i·n + j. Inactive rows are left out.
+    """
+    starts[:] = 0
+    for i in range(ids.shape[0]):
+        if active[i]:
+            for j in range(ids.shape[1]):
+                starts[ids[i, j] + 1] += 1
+    for e in range(starts.size - 1):
+        starts[e + 1] += starts[e]
+    for i in range(ids.shape[0]):
+        if active[i]:
+            for j in range(ids.shape[1]):
+                order[starts[ids[i, j]]] = i * ids.shape[1] + j
+                starts[ids[i, j]] += 1
+    for e in range(starts.size - 1, 0, -1):  # each start has become the next one's
+        starts[e] = starts[e - 1]
+    starts[0] = 0
+
+
+@njit(**COMPILE)
+def unit_back(g, ready, row):
+    """Take a gradient by a unit vector back to the vector that it was made of."""
+    along = dot(g, ready)
+    scale = ONE / max(np.sqrt(dot(row, row)), TINY)
+    for i in range(row.size):
+        g[i] = scale * (g[i] - along * ready[i])
+
+
+@njit(**COMPILE)
+def make_unit(row, ready):
+    scale = ONE / max(np.sqrt(dot(row, row)), TINY)
+    for i in range(row.size):
+        ready[i] = scale * row[i]
+
+
+@njit(**COMPILE)
+def adam(row, mean, square, g, size, root, decay):
+    """Move a row: size is lr/(1 − β₁ᵗ) and root 1/√(1 − β₂ᵗ), which make up for the start."""
+    size, root, decay = np.float32(size), np.float32(root), np.float32(decay)
+    for i in range(row.size):
+        gradient = g[i] + decay * row[i]
+        mean[i] += np.float32(0.1) * (gradient - mean[i])
+        square[i] += np.float32(0.001) * (gradient * gradient - square[i])
+        row[i] -= size * mean[i] / (np.sqrt(square[i]) * root + np.float32(1e-8))
+
+
+@njit(**COMPILE)
+def _all_zero(g):
+    any_not = 0
+    for i in range(g.size):
+        any_not += g[i] != 0
+    return any_not == 0
+
+
+@njit(**COMPILE)
+def update_entities(
+    begin, end, unit, starts, order, g_entity, g_shift, rows_only, size, root, decay,
+    table, mean, square, ready, projection, projection_mean, projection_square, shift, moved,
+):  # fmt: skip
+    """Let Adam move the entities [begin:end]; return the sum of squares of their gradients.
+
+    An entity that never had a gradient has no momentum: without weight decay it stays as it is.
+    """
+    norm = 0.0
+    g, g_projection = np.empty(table.shape[1], np.float32), np.empty(table.shape[1], np.float32)
+    for e in range(begin, end):
+        first, last = starts[e], starts[e + 1]
+        if first == last and (rows_only or (decay == 0 and not moved[e])):
+            continue
+        g[:] = 0
+        row = table[e]
+        by_shift = ZERO
+        if first < last:
+            for o in range(first, last):
+                add(g, g_entity[order[o]])
+                if shift.size:
+                    by_shift += g_shift[order[o]]
+            if rows_only and _all_zero(g) and by_shift == 0:
+                continue
+            if shift.size:  # s = w·e
+                for i in range(g.size):
+                    g_projection[i] = by_shift * ready[e, i]
+                    g[i] += by_shift * projection[e, i]
+                norm += dot(g_projection, g_projection)
+            if unit:
+                unit_back(g, ready[e], row)
+            norm += dot(g, g)
+            moved[e] = 1
+        elif shift.size:
+            g_projection[:] = 0
+        adam(row, mean[e], square[e], g, size, root, decay)
+        if unit:
+            make_unit(row, ready[e])
+        if shift.size:
+            if not (rows_only and by_shift == 0):
+                adam(projection[e], projection_mean[e], projection_square[e], g_projection,
+                     size, root, decay)  # fmt: skip
+            shift[e] = dot(ready[e], projection[e])
+    return norm
+
+
+@njit(**COMPILE)
+def add(total, part):
+    for i in range(total.size):
+        total[i] += part[i]
+
+
+@njit(**COMPILE)
+def update_relations(
+    begin, end, unit, starts, order, g_relation, rows_only, size, root, decay,
+    table, mean, square, ready,
+):  # fmt: skip
+    """Let Adam move the relation vectors [begin:end]; return the squares of their gradients."""
+    norm = 0.0
+    g = np.empty(table.shape[1], np.float32)
+    for r in range(begin, end):
+        g[:] = 0
+        for o in range(starts[r], starts[r + 1]):
+            add(g, g_relation[order[o]])
+        if rows_only and _all_zero(g):
+            continue
+        if unit:
+            unit_back(g, ready[r], table[r])
+        norm += dot(g, g)
+        adam(table[r], mean[r], square[r], g, size, root, decay)
+        if unit:
+            make_unit(table[r], ready[r])
+    return norm
+
+
+@njit(**COMPILE)
+def queries(begin, end, kind, is_head, rows, shift, relations, directions, anchor, relation, out):
+    """Make the query vectors [begin:end] of (anchor, relation) when head or tail is asked for."""
+    none = np.empty(0, np.float32)
+    for i in range(begin, end):
+        row, r, q = rows[anchor[i]], relations[relation[i]], out[i]
+        if kind == DISTMULT:
+            for j in range(q.size):
+                q[j] = row[j] * r[j]
+        elif kind == COMPLEX:
+            d = q.size // 2
+            sign = -ONE if is_head else ONE
+            for j in range(d):
+                r_re, r_im = r[j], sign * r[d + j]
+                q[j] = row[j] * r_re - row[d + j] * r_im
+                q[d + j] = row[j] * r_im + row[d + j] * r_re
+        else:
+            v = directions[relation[i]] if directions.size else none
+            project(kind, row, shift[anchor[i]] if shift.size else ZERO, v, q)
+            sign = -ONE if is_head else ONE
+            for j in range(q.size):
+                q[j] += sign * r[j]

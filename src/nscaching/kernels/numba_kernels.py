@@ -1,0 +1,276 @@
+"""The fast path on CPUs: loops compiled by Numba, on threads that sleep when there is no work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from nscaching.batches import Batch, Negatives
+from nscaching.config import TrainConfig
+from nscaching.graph import Side
+from nscaching.kernels import random
+from nscaching.kernels._base import CacheSide, IsKnown, Kernels, Known
+from nscaching.kernels.cpu import rank as cpu_rank
+from nscaching.kernels.cpu import refresh as cpu_refresh
+from nscaching.kernels.cpu import step as cpu_step
+from nscaching.kernels.learner import BETAS, Learner, Learning
+from nscaching.models import Form, Model
+from nscaching.models.complex import ComplEx
+from nscaching.models.distmult import DistMult
+from nscaching.models.transd import TransD
+from nscaching.models.transe import TransE
+from nscaching.models.transh import TransH
+from nscaching.objectives import LOGISTIC_ZERO
+
+__all__ = ["NumbaKernels", "NumbaLearner"]
+
+Array = npt.NDArray[Any]
+
+FORMS = {
+    Form.DOT: cpu_refresh.DOT,
+    Form.DISTANCE: cpu_refresh.DISTANCE,
+    Form.SHIFTED: cpu_refresh.SHIFTED,
+}
+STRATEGIES = {
+    "importance": cpu_refresh.IMPORTANCE,
+    "top": cpu_refresh.TOP,
+    "uniform": cpu_refresh.UNIFORM,
+}
+KINDS: dict[type[Model], int] = {
+    DistMult: cpu_step.DISTMULT,
+    ComplEx: cpu_step.COMPLEX,
+    TransE: cpu_step.TRANSE,
+    TransH: cpu_step.TRANSH,
+    TransD: cpu_step.TRANSD,
+}
+NONE = np.empty(0, np.float32)
+NO_ROWS = np.empty((0, 0), np.float32)
+
+
+class Threads:
+    """Runs parts of a loop side by side. The parts do not depend on each other."""
+
+    def __init__(self) -> None:
+        self.count = torch.get_num_threads()
+        self._pool = ThreadPoolExecutor(max(1, self.count - 1), "nscaching")
+
+    def run(self, loop: Callable[..., Any], length: int, *arguments: Any) -> list[Any]:  # noqa: ANN401
+        """Call loop(begin, end, *arguments) on the parts of range(length); return its results."""
+        return self.run_each(loop, length, [arguments] * self.count)
+
+    def run_each(
+        self, loop: Callable[..., Any], length: int, arguments: Sequence[Sequence[Any]]
+    ) -> list[Any]:
+        """Do the same with arguments of its own for each part."""
+        bounds = [length * part // self.count for part in range(self.count + 1)]
+        others = [
+            self._pool.submit(loop, bounds[part], bounds[part + 1], *arguments[part])
+            for part in range(1, self.count)
+        ]
+        mine = loop(bounds[0], bounds[1], *arguments[0])
+        return [mine, *(other.result() for other in others)]
+
+
+class NumbaLearner(Learner):
+    """Gradient steps of the models whose gradients are compiled; keeps their rows ready."""
+
+    def __init__(self, model: Model, learning: Learning, threads: Threads) -> None:
+        self.model, self.learning, self.threads = model, learning, threads
+        self.kind, self.norm = KINDS[type(model)], model.norm
+        self.steps = 0
+        self.tables = {name: table.detach().numpy() for name, table in model.named_parameters()}
+        self.means = {name: np.zeros_like(table) for name, table in self.tables.items()}
+        self.squares = {name: np.zeros_like(table) for name, table in self.tables.items()}
+        self.moved = np.zeros(model.entities, np.uint8)
+        self.unit = {
+            "entity": self.kind >= cpu_step.TRANSE,
+            "relation": self.kind > cpu_step.TRANSE,
+        }
+        self.unit["normal"] = True
+        self.unit["relation_projection"] = False
+        self.direction = {cpu_step.TRANSH: "normal", cpu_step.TRANSD: "relation_projection"}.get(
+            self.kind
+        )
+        self.ready = dict(self.tables)
+        for name, table in self.tables.items():
+            if self.unit.get(name):
+                self.ready[name] = torch.nn.functional.normalize(torch.from_numpy(table)).numpy()
+        self.rows, self.relations = self.ready["entity"], self.ready["relation"]
+        self.directions = self.ready[self.direction] if self.direction else NO_ROWS
+        self.shift = NONE
+        if self.kind == cpu_step.TRANSD:
+            self.shift = (self.rows * self.tables["entity_projection"]).sum(1)
+        self.starts = np.empty(model.entities + 1, np.int64)
+        self.relation_starts = np.empty(model.relations + 1, np.int64)
+        self._room(0)
+
+    def _room(self, batch: int) -> None:
+        """Make room for the gradients of a batch."""
+        size, relation = self.rows.shape[1], self.relations.shape[1]
+        self.g_entity = np.empty((batch, 3, size), np.float32)
+        self.g_shift = np.empty((batch if self.shift.size else 0, 3), np.float32)
+        self.g_relation = np.empty((batch, relation), np.float32)
+        self.g_direction = np.empty((batch if self.direction else 0, relation), np.float32)
+        self.active = np.empty(batch, np.bool_)
+        self.loss, self.teaching = np.empty(batch, np.float32), np.empty(batch, np.bool_)
+        self.order = np.empty(3 * batch, np.int64)
+
+    def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
+        """Learn from a batch with one negative per triple."""
+        n, run = len(batch), self.threads.run
+        if n > len(self.loss):
+            self._room(n)
+        head, relation, tail = (c.numpy() for c in (batch.head, batch.relation, batch.tail))
+        false_head, false_tail = negatives.head[:, 0].numpy(), negatives.tail[:, 0].numpy()
+        margin = self.learning.margin if self.learning.objective == "margin" else -1.0
+        run(
+            cpu_step.gradients, n, self.kind, self.norm, margin, LOGISTIC_ZERO,
+            self.rows, self.shift, self.relations, self.directions,
+            head, relation, tail, false_head, false_tail,
+            self.g_entity, self.g_shift, self.g_relation, self.g_direction,
+            self.active, self.loss, self.teaching,
+        )  # fmt: skip
+        self.steps += 1
+        size = self.learning.lr / (1 - BETAS[0] ** self.steps)
+        root = (1 - BETAS[1] ** self.steps) ** -0.5
+        adam = (self.learning.rows, size, root, self.learning.weight_decay)
+        false = np.where(false_head != head, false_head, false_tail)
+        cpu_step.group(np.stack([head, tail, false], 1), self.active, self.starts, self.order)
+        projection = "entity_projection" if self.shift.size else ""
+        squares = run(
+            cpu_step.update_entities, self.model.entities, self.unit["entity"],
+            self.starts, self.order, self.g_entity.reshape(-1, self.rows.shape[1]),
+            self.g_shift.reshape(-1), *adam, *self._state("entity"), self.rows,
+            *(self._state(projection) if projection else (NO_ROWS,) * 3), self.shift, self.moved,
+        )  # fmt: skip
+        cpu_step.group(relation[:, None], self.active, self.relation_starts, self.order)
+        gradients = {"relation": self.g_relation}
+        if self.direction:
+            gradients[self.direction] = self.g_direction
+        for name, gradient in gradients.items():
+            squares += run(
+                cpu_step.update_relations, self.model.relations, self.unit[name],
+                self.relation_starts, self.order, gradient, *adam, *self._state(name),
+                self.ready[name],
+            )  # fmt: skip
+        loss, teaching = self.loss[:n].sum(dtype=np.float64), self.teaching[:n].sum()
+        sums += torch.tensor([loss, teaching, np.sqrt(sum(squares))], dtype=torch.float64)
+
+    def _state(self, name: str) -> tuple[Array, Array, Array]:
+        return self.tables[name], self.means[name], self.squares[name]
+
+    def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Array:
+        """Make the query vectors [n, D] of the ready rows."""
+        out = np.empty((len(anchor), self.rows.shape[1]), np.float32)
+        self.threads.run(
+            cpu_step.queries, len(anchor), self.kind, side is Side.HEAD, self.rows, self.shift,
+            self.relations, self.directions, anchor.numpy(), relation.numpy(), out,
+        )  # fmt: skip
+        return out
+
+
+class NumbaKernels(Kernels):
+    """Compiled twins of the hot operations; what has none runs on the reference path."""
+
+    name = "numba"
+
+    def __init__(self, reason: str = "asked for") -> None:
+        super().__init__(reason)
+        self.threads = Threads()
+        self._learner: NumbaLearner | None = None
+        self._seen: Array = np.empty((0, 0), np.int64)
+
+    def learner(self, model: Model, learning: Learning) -> Learner:
+        """Return a compiled learner where there is one."""
+        if type(model) not in KINDS or model.entity.dtype != torch.float32:
+            return super().learner(model, learning)
+        self._learner = NumbaLearner(model, learning, self.threads)
+        return self._learner
+
+    @torch.no_grad()
+    def refresh(
+        self,
+        sides: Sequence[CacheSide],
+        keys: Sequence[Tensor],
+        model: Model,
+        config: TrainConfig,
+        seed: int,
+        tick: Tensor,
+        is_known: IsKnown | None = None,
+    ) -> None:
+        """Refresh the keys of each side in place, one pass per key."""
+        if model.form is None or is_known is not None:
+            super().refresh(sides, keys, model, config, seed, tick, is_known)
+            return
+        learner = self._learner if self._learner and self._learner.model is model else None
+        rows, shift = self._rows(model, learner, config)
+        seen = self._seen_by_each_thread(model.entities)
+        for cache, every in zip(sides, keys, strict=True):
+            key = every[every >= 0].unique()
+            anchor, relation = cache.anchor[key], cache.relation[key]
+            if learner is not None:
+                query = learner.query(cache.side, anchor, relation)
+            else:
+                query = model.query(cache.side, anchor, relation).numpy()
+            direction = NO_ROWS
+            if model.form is Form.SHIFTED:
+                direction = model.direction(relation).numpy()
+            starts = [
+                np.uint32(random.stream(seed, tick, purpose).item())
+                for purpose in (cache.fresh, cache.noise)
+            ]
+            seen[:] = 0
+            arguments = (
+                cache.ids.numpy(), key.numpy(), query, rows, FORMS[model.form], model.norm, shift,
+                direction, model.unit_projection, config.n2, *starts, config.shared_candidates,
+                STRATEGIES[config.refresh], config.temperature, config.candidates == "set",
+            )  # fmt: skip
+            each = [(*arguments, mine) for mine in seen]
+            self.threads.run_each(cpu_refresh.refresh, len(key), each)
+
+    def _rows(
+        self, model: Model, learner: NumbaLearner | None, config: TrainConfig
+    ) -> tuple[Array, Array]:
+        """Return the entity rows [|E|, D] and, where entities have shifts of their own, those."""
+        dtype = self.rounding(config)
+        if learner is not None and dtype is None:
+            return learner.rows, learner.shift
+        shift = (
+            model.entity_shift(torch.arange(model.entities)) if model.form is Form.SHIFTED else None
+        )
+        return model.table(dtype).numpy(), NONE if shift is None else shift.numpy()
+
+    def _seen_by_each_thread(self, entities: int) -> Array:
+        if self._seen.shape[1] != entities:
+            self._seen = np.empty((self.threads.count, entities), np.int64)
+        return self._seen
+
+    def distances(self, query: Tensor, rows: Tensor, norm: int) -> Tensor:
+        """Return ‖q − e‖ [n, E] of all queries [n, D] and rows [E, D]."""
+        if query.dtype != torch.float32:
+            return super().distances(query, rows, norm)
+        out = torch.empty(len(query), len(rows))
+        arrays = query.detach().contiguous().numpy(), rows.detach().contiguous().numpy()
+        self.threads.run(cpu_rank.distances, len(query), *arrays, norm, out.numpy())
+        return out
+
+    def count(self, scores: Tensor, answer: Tensor, known: Known | None) -> Tensor:
+        """Count in each row of scores [n, E] what is above the answer [n], level with it, wrong."""
+        if scores.dtype != torch.float32:
+            return super().count(scores, answer, known)
+        out = torch.empty(3, len(scores), dtype=torch.int64)
+        none = np.empty(0, np.int64)
+        runs: tuple[Array, ...] = (none, none, np.empty(0, np.int32))
+        if known is not None:
+            runs = (known.start.numpy(), known.end.numpy(), known.answers.numpy())
+        self.threads.run(
+            cpu_rank.count, len(scores), scores.detach().numpy(), answer.numpy(),
+            known is not None, *runs, out.numpy(),
+        )  # fmt: skip
+        return out

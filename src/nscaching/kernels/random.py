@@ -1,0 +1,60 @@
+"""Random numbers that are a function of (seed, tick, purpose, key, index): no state, no order.
+
+Every kernel can make them where it needs them, in any order and on any device, and they are the
+same: the reference and its fast twins choose alike. The compiled twins of these functions are in
+``cpu.random`` and ``gpu.random``.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["bits", "gumbel", "stream", "uniform", "whole"]
+
+# A 32-bit mixing function: two odd multipliers between three shifts, each bit of the input flips
+# half of the output's. Steps of odd constants keep tick, key and index apart before it.
+MASK = 0xFFFFFFFF
+MIX_1, MIX_2 = 0x7FEB352D, 0x846CA68B
+STEP_SEED, STEP_TICK, STEP_KEY, STEP_INDEX = 0x9E3779B9, 0x85EBCA6B, 0xC2B2AE35, 0x27D4EB2F
+
+# uint32 numbers are kept in int64 tensors: products wrap around, and their low half is right.
+
+
+def mix(x: Tensor) -> Tensor:
+    """Scramble numbers of 32 bits."""
+    x = x ^ (x >> 16)
+    x = (x * MIX_1) & MASK
+    x = x ^ (x >> 15)
+    x = (x * MIX_2) & MASK
+    return x ^ (x >> 16)
+
+
+def stream(seed: int, tick: Tensor, purpose: int) -> Tensor:
+    """Return the start [] of the random numbers of one purpose in one step, which ``tick`` [] is.
+
+    The start is made in two rounds, so that seeds and purposes next to each other have no more
+    in common than any others.
+    """
+    start = mix(torch.as_tensor((seed * STEP_SEED + purpose) & MASK, device=tick.device))
+    return mix((start + tick * STEP_TICK) & MASK)
+
+
+def bits(start: Tensor, key: Tensor, index: Tensor) -> Tensor:
+    """Return 32 random bits for each key and index; their shapes broadcast."""
+    return mix((mix((start + key * STEP_KEY) & MASK) + index * STEP_INDEX) & MASK)
+
+
+def whole(random: Tensor, below: int) -> Tensor:
+    """Turn random bits into whole numbers 0 … below − 1 (below < 2³¹)."""
+    return (random * below) >> 32
+
+
+def uniform(random: Tensor) -> Tensor:
+    """Turn random bits into numbers inside (0, 1): 2⁻²⁴ is the least, 1 − 2⁻²⁴ the largest."""
+    return ((random >> 9).float() + 0.5) * 2**-23
+
+
+def gumbel(random: Tensor) -> Tensor:
+    """Turn random bits into Gumbel noise, −log(−log u)."""
+    return -(-uniform(random).log()).log()

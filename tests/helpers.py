@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
 import itertools
+import os
+from collections import Counter
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from nscaching import KnowledgeGraph, TrainConfig
-from nscaching.batches import Batch
+from nscaching.batches import Batch, Negatives
+from nscaching.kernels import Kernels
 from nscaching.models import MODELS, Model
 from nscaching.samplers import SAMPLERS, Sampler
 
@@ -76,10 +83,10 @@ def new_model(name, entities=9, relations=3, dim=4, norm=1, seed=0, dtype=torch.
     return model.to(dtype)
 
 
-def new_sampler(graph, seed=0, **settings) -> Sampler:
+def new_sampler(graph, seed=0, kernels=None, **settings) -> Sampler:
     """Make a sampler as a training run does."""
     config = TrainConfig.from_dict({**TINY, **settings})
-    return SAMPLERS.get(config.sampler)(graph, config, CPU, seed)
+    return SAMPLERS.get(config.sampler)(graph, config, CPU, seed, kernels)
 
 
 def batch_of(graph, rows=None) -> Batch:
@@ -118,3 +125,131 @@ def goodness(seen, expected):
         observed.append(n - sum(observed))
         wanted.append(n - sum(wanted))
     return stats.chisquare(observed, wanted).pvalue
+
+
+# Exact chances of a refresh. With one anchor and equal relations, all keys are the same small
+# experiment: five entities with these scores, of which the first two are cached.
+FIXED = torch.tensor([1.0, 0.0, -1.0, 2.5, 0.5])
+MANY = 8000
+
+
+@functools.cache
+def repeated_graph(keys=MANY):
+    """Build a graph in which every relation is the same experiment once more."""
+    return graph_of([(0, r, 0) for r in range(keys)], entities=5)
+
+
+def fixed_model(graph):
+    """Make the model that gives these scores."""
+    model = new_model("DistMult", 5, len(graph.relations), dim=1)
+    with torch.no_grad():
+        model.entity.copy_(FIXED.unsqueeze(1))  # the anchor is entity 0, whose value is 1
+        model.relation.fill_(1)
+    return model
+
+
+def kept(side, kernels=None, keys=MANY, **options):
+    """Refresh many equal rows [0, 1] once and count what they hold."""
+    graph = repeated_graph(keys)
+    made = new_sampler(graph, kernels=kernels, n1=2, n2=2, **options)
+    made.cache[side][:] = torch.tensor([0, 1])
+    made.update(batch_of(graph), fixed_model(graph))
+    return Counter(tuple(sorted(row)) for row in made.cache[side].tolist())
+
+
+def kept_chances(temperature, candidates="set", scores=FIXED):
+    """Enumerate the two random candidates and the two draws without replacement."""
+    expected = Counter()
+    for fresh in itertools.product(range(5), repeat=2):
+        pool = [0, 1, *fresh]
+        if candidates == "set":
+            pool = sorted(set(pool))
+        for order, chance in chances([float(scores[e]) for e in pool], 2, temperature).items():
+            expected[tuple(sorted(pool[column] for column in order))] += chance / 25
+    return expected
+
+
+# Fast twins of the reference path: NAME stands for NameKernels in nscaching.kernels.NAME_kernels.
+TWINS = ["numba"]
+
+# What runs in an interpreter does a share of the work only.
+SHARE = {"triton": 0.05}
+
+if "triton" in TWINS and not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+twins = pytest.mark.parametrize("twin", TWINS)
+paths = pytest.mark.parametrize("path", ["reference", *TWINS])
+
+
+def new_kernels(name) -> Kernels:
+    """Make the kernels of a path."""
+    if name == "reference":
+        return Kernels()
+    module = importlib.import_module(f"nscaching.kernels.{name}_kernels")
+    return getattr(module, f"{name.capitalize()}Kernels")()
+
+
+def share(path, count):
+    """Return how much of something a path has the time for."""
+    return max(3, int(count * SHARE.get(path, 1)))
+
+
+def for_twins(examples, **arguments):
+    """Run a test with every twin, all members of its lists and examples of its strategies."""
+    lists = {name: value for name, value in arguments.items() if isinstance(value, list)}
+    strategies = {name: value for name, value in arguments.items() if name not in lists}
+    lists = {"twin": TWINS, **lists}
+    every = [
+        pytest.param(dict(zip(lists, values, strict=True)), id="-".join(map(str, values)))
+        for values in itertools.product(*lists.values())
+    ]
+
+    def decorate(test):
+        @pytest.mark.parametrize("fixed", every)
+        def run(fixed):
+            plenty = settings(
+                derandomize=True, deadline=None, max_examples=share(fixed["twin"], examples)
+            )
+            just = {name: st.just(value) for name, value in fixed.items()}
+            plenty(given(**just, **strategies)(test))()
+
+        run.__name__, run.__doc__ = test.__name__, test.__doc__
+        return run
+
+    return decorate
+
+
+def random_steps(model, sizes, seed=0, untouched=0):
+    """Make a batch of each size with its negatives; the last entities are in none of them.
+
+    Some triples repeat, some are loops, and some negatives are their positive.
+    """
+    random = np.random.default_rng(seed)
+    steps, entities = [], max(1, model.entities - untouched)
+    for size in sizes:
+        head, tail, new = random.integers(entities, size=(3, size))
+        relation = random.integers(model.relations, size=size)
+        tail = np.where(random.random(size) < 0.15, head, tail)
+        again = np.where(random.random(size) < 0.2, 0, np.arange(size))
+        head, relation, tail = head[again], relation[again], tail[again]
+        is_head, same = random.random(size) < 0.5, random.random(size) < 0.15
+        false_head = np.where(is_head & ~same, new, head)
+        false_tail = np.where(~is_head & ~same, new, tail)
+        head, relation, tail, false_head, false_tail = (
+            torch.from_numpy(ids) for ids in (head, relation, tail, false_head, false_tail)
+        )
+        negatives = Negatives(false_head.unsqueeze(1), false_tail.unsqueeze(1))
+        steps.append((Batch(head, relation, tail, torch.arange(size)), negatives))
+    return steps
+
+
+@contextlib.contextmanager
+def threads(count):
+    """Let torch have this many threads; kernels that are made here keep them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -13,15 +13,19 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from helpers import (
+    FIXED,
+    MANY,
     all_triples,
     batch_of,
     chances,
+    fixed_model,
     goodness,
     graph_of,
     graphs,
     new_model,
     new_sampler,
     random_graph,
+    repeated_graph,
 )
 from nscaching import UserError
 from nscaching.graph import Side
@@ -362,62 +366,11 @@ def test_the_start_is_uniform(side, n1):
     assert goodness(seen, dict.fromkeys(every, 1 / len(every))) > 0.001
 
 
-# Exact chances. With one anchor and equal relations, all keys are the same small experiment:
-# five entities with these scores, of which the first two are cached.
-FIXED = torch.tensor([1.0, 0.0, -1.0, 2.5, 0.5])
-MANY = 8000
-
-
-def fixed_model(graph):
-    model = model_for(graph, dim=1)
-    with torch.no_grad():
-        model.entity.copy_(FIXED.unsqueeze(1))  # the anchor is entity 0, whose value is 1
-        model.relation.fill_(1)
-    return model
-
-
-def kept(side, **options):
-    """Refresh many equal rows [0, 1] once and count what they hold."""
-    graph = graph_of([(0, r, 0) for r in range(MANY)], entities=5)
-    made = new_sampler(graph, n1=2, n2=2, **options)
-    made.cache[side][:] = torch.tensor([0, 1])
-    made.update(batch_of(graph), fixed_model(graph))
-    return Counter(tuple(sorted(row)) for row in made.cache[side].tolist())
-
-
-def kept_chances(temperature, candidates="set", scores=FIXED):
-    """Enumerate the two random candidates and the two draws without replacement."""
-    expected = Counter()
-    for fresh in itertools.product(range(5), repeat=2):
-        pool = [0, 1, *fresh]
-        if candidates == "set":
-            pool = sorted(set(pool))
-        for order, chance in chances([float(scores[e]) for e in pool], 2, temperature).items():
-            expected[tuple(sorted(pool[column] for column in order))] += chance / 25
-    return expected
-
-
-@sides
-@pytest.mark.parametrize("candidates", ["set", "slots"])
-@pytest.mark.parametrize("temperature", [1.0, 2.0])
-def test_importance_refresh_has_the_chances_of_the_paper(side, candidates, temperature):
-    seen = kept(side, temperature=temperature, candidates=candidates)
-    assert goodness(seen, kept_chances(temperature, candidates)) > 0.001
-    assert goodness(seen, kept_chances(3 - temperature, candidates)) < 1e-9
-
-
-@sides
-@pytest.mark.parametrize("candidates", ["set", "slots"])
-def test_uniform_refresh_does_not_look_at_scores(side, candidates):
-    seen = kept(side, refresh="uniform", candidates=candidates)
-    assert goodness(seen, kept_chances(1.0, candidates, torch.zeros(5))) > 0.001
-
-
 @sides
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 @pytest.mark.parametrize("draw", ["uniform", "importance", "top"])
 def test_draw_from_the_cache(side, temperature, draw):
-    graph = graph_of([(0, r, 0) for r in range(MANY)], entities=5)
+    graph = repeated_graph()
     made = new_sampler(graph, n1=3, draw=draw, temperature=temperature)
     made.cache[side][:] = torch.tensor([1, 3, 4])
     made.cache[Side.TAIL if side is Side.HEAD else Side.HEAD][:] = 2

@@ -69,7 +69,8 @@ class Trainer:
         )
         self.learner = self.kernels.learner(self.model, learning)
         self.meter = EpochMeter(self.device)
-        self.step = self.kernels.capture(self._step)
+        plain = self.model.form is None  # its refresh finds out how many keys there are
+        self.step = self.kernels.capture(self._step, None if plain else self.sampler.phase)
         self.progress = progress
         self.queries: dict[str, Queries] = {}  # of each split that was ranked
         self.best: dict[str, Tensor] = {}

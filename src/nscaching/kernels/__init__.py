@@ -1,7 +1,30 @@
 """The hot operations: plain torch, and twins compiled for CPUs and for GPUs."""
 
-from nscaching.kernels._base import CacheSide, IsKnown, Kernels, Known
+from nscaching.kernels._base import (
+    HEAD_FRESH,
+    HEAD_NOISE,
+    TAIL_FRESH,
+    TAIL_NOISE,
+    CacheSide,
+    IsKnown,
+    Kernels,
+    Known,
+    corrupt,
+)
 from nscaching.kernels.dispatch import choose_kernels
 from nscaching.kernels.learner import Learner, Learning
 
-__all__ = ["CacheSide", "IsKnown", "Kernels", "Known", "Learner", "Learning", "choose_kernels"]
+__all__ = [
+    "HEAD_FRESH",
+    "HEAD_NOISE",
+    "TAIL_FRESH",
+    "TAIL_NOISE",
+    "CacheSide",
+    "IsKnown",
+    "Kernels",
+    "Known",
+    "Learner",
+    "Learning",
+    "choose_kernels",
+    "corrupt",
+]

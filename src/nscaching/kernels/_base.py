@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from nscaching.batches import Batch, Negatives
 from nscaching.config import TrainConfig
 from nscaching.graph import Side
 from nscaching.kernels import random
@@ -15,7 +16,12 @@ from nscaching.kernels.learner import AutogradLearner, Learner, Learning
 from nscaching.models import Model, plain_distances
 from nscaching.strategies import repeated, select
 
-__all__ = ["CacheSide", "IsKnown", "Kernels", "Known"]
+__all__ = ["CacheSide", "IsKnown", "Kernels", "Known", "corrupt"]
+
+# What random numbers of a step are for.
+COIN, ENTITY, SLOT, HEAD_FRESH, HEAD_NOISE, TAIL_FRESH, TAIL_NOISE = range(7)
+
+Step = Callable[[Tensor], None]
 
 IsKnown = Callable[[Side, Tensor, Tensor], Tensor]
 """(side, key [n, 1], entity [n, C]) → whether the entity makes a training triple of the key."""
@@ -44,6 +50,14 @@ class Known:
     answers: Tensor  # int32 [all]
 
 
+def corrupt(batch: Batch, replace_head: Tensor, head: Tensor, tail: Tensor) -> Negatives:
+    """Put ``head`` [B] or ``tail`` [B] into each triple, as ``replace_head`` [B] says."""
+    return Negatives(
+        torch.where(replace_head, head, batch.head).unsqueeze(1),
+        torch.where(replace_head, batch.tail, tail).unsqueeze(1),
+    )
+
+
 class Kernels:
     """The reference path: plain torch, any model, any device."""
 
@@ -64,9 +78,44 @@ class Kernels:
         """Return what makes the gradient steps."""
         return AutogradLearner(model, learning)
 
-    def capture(self, step: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
-        """Return a step on the rows [B] of a batch that may run faster than the given one."""
+    def capture(self, step: Step, phase: Callable[[], object] | None) -> Step:
+        """Return a step on the rows [B] of a batch that may run faster than the given one.
+
+        Steps of one size and one phase must be the same operations on the same memory, apart from
+        the rows; where they are not, phase is None.
+        """
         return step
+
+    def draw(
+        self,
+        batch: Batch,
+        chance: Tensor,
+        entities: int,
+        seed: int,
+        tick: Tensor,
+        caches: Sequence[tuple[Tensor, Tensor]] = (),
+    ) -> tuple[Negatives, Tensor]:
+        """Draw a negative for each triple; return them and whether the head is replaced [B].
+
+        chance [|R|] is the head's. The entity is drawn from the head cache or the tail cache, if
+        there are ``caches`` (key of each training row [n], ids [keys, N1]), or else from all.
+        """
+        replace_head = self.coin(batch, chance, seed, tick)
+        if not caches:
+            head = tail = random.whole(self.bits(ENTITY, seed, tick, len(batch)), entities)
+        else:
+            slot = random.whole(self.bits(SLOT, seed, tick, len(batch)), caches[0][1].shape[1])
+            head, tail = (ids[key[batch.row], slot].long() for key, ids in caches)
+        return corrupt(batch, replace_head, head, tail), replace_head
+
+    def coin(self, batch: Batch, chance: Tensor, seed: int, tick: Tensor) -> Tensor:
+        """Choose for each triple [B] whether its head is to be replaced, else its tail."""
+        return random.uniform(self.bits(COIN, seed, tick, len(batch))) < chance[batch.relation]
+
+    def bits(self, purpose: int, seed: int, tick: Tensor, count: int) -> Tensor:
+        """Return random bits [count] of a step for a purpose."""
+        position = torch.arange(count, device=tick.device)
+        return random.bits(random.stream(seed, tick, purpose), position, position.new_zeros(()))
 
     @torch.no_grad()
     def refresh(
@@ -82,7 +131,8 @@ class Kernels:
         """Refresh the keys [B] of each side in place (Algorithm 3); −1 stands for no key.
 
         Repeated keys are refreshed once. The result depends on seed, tick and key alone, not on
-        the order of keys.
+        the order of keys. What is kept of a set is in ascending order, what is kept of slots in
+        the order that they had: drawing the third, say, gives the same on every path.
         """
         for cache, key in zip(sides, keys, strict=True):
             key = key[key >= 0].unique()
@@ -109,7 +159,8 @@ class Kernels:
             start = random.stream(seed, tick, cache.noise)
             noise = random.gumbel(random.bits(start, asked, index))
             chosen = select(config.refresh, scores, config.n1, noise, config.temperature, excluded)
-            cache.ids[key] = candidates.gather(1, chosen).int()
+            kept = candidates.gather(1, chosen.sort(1).values)
+            cache.ids[key] = (kept.sort(1).values if config.candidates == "set" else kept).int()
 
     # Ranking.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 
 import torch
 
@@ -17,6 +18,8 @@ def choose_kernels(name: str, device: torch.device) -> Kernels:
     if name == "reference":
         return Kernels()
     fitting = "triton" if device.type == "cuda" else "numba"
+    if name == "triton" and os.environ.get("TRITON_INTERPRET") == "1":
+        fitting = "triton"
     if name not in ("auto", fitting):
         where = "the CPU" if device.type == "cpu" else "a GPU"
         raise UserError(
@@ -31,4 +34,6 @@ def choose_kernels(name: str, device: torch.device) -> Kernels:
         from nscaching.kernels.numba_kernels import NumbaKernels
 
         return NumbaKernels(reason)
-    return Kernels("there are no kernels for GPUs yet")
+    from nscaching.kernels.triton_kernels import TritonKernels
+
+    return TritonKernels(reason)

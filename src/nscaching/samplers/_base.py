@@ -12,15 +12,12 @@ from torch import Tensor
 from nscaching.batches import Batch, Negatives
 from nscaching.config import TrainConfig
 from nscaching.graph import KnowledgeGraph, Side
-from nscaching.kernels import Kernels, random
+from nscaching.kernels import Kernels
 from nscaching.models import Model
 from nscaching.registry import Registry
 from nscaching.strategies import select
 
 __all__ = ["SAMPLERS", "Negatives", "Sampler"]
-
-# What random numbers of a step are for.
-COIN, ENTITY, SLOT, HEAD_FRESH, HEAD_NOISE, TAIL_FRESH, TAIL_NOISE = range(7)
 
 # A choice among all entities is made for as many keys at once as have this many pairs in all.
 CHOICE_PAIRS = 1 << 22
@@ -65,6 +62,13 @@ class Sampler(ABC):
     def begin_epoch(self, epoch: int) -> None:  # noqa: B027  (most samplers need not hear)
         """Hear that an epoch (1, 2, …) begins."""
 
+    def phase(self) -> object:
+        """Name what sets this step apart from others: steps of one phase do the same operations.
+
+        None: there is no such name, since the operations depend on what is drawn.
+        """
+        return None
+
     @abstractmethod
     def sample(self, batch: Batch, model: Model) -> Negatives:
         """Make the negatives of a batch (Algorithm 2, steps 5 to 7)."""
@@ -83,17 +87,9 @@ class Sampler(ABC):
         place = torch.searchsorted(codes, code).clamp_(max=len(codes) - 1)
         return codes[place] == code
 
-    def bits(self, purpose: int, count: int) -> Tensor:
-        """Return random bits [count] of this step for a purpose."""
-        position = torch.arange(count, device=self.device)
-        return random.bits(
-            random.stream(self.seed, self.tick, purpose), position, position.new_zeros(())
-        )
-
     def choose_head(self, batch: Batch) -> Tensor:
         """Choose for each triple [B] whether its head is to be replaced, else its tail."""
-        coin = random.uniform(self.bits(COIN, len(batch)))
-        replace_head = coin < self.head_probability[batch.relation]
+        replace_head = self.kernels.coin(batch, self.head_probability, self.seed, self.tick)
         if not self.config.filter_known:
             return replace_head
         # Where one side has nothing but known triples, the other has to serve.
@@ -115,13 +111,6 @@ class Sampler(ABC):
                 known = self.is_known(side, some.unsqueeze(1), everyone)
             chosen.append(select("uniform", equal, count, self.random, excluded=known))
         return torch.cat(chosen)
-
-    def corrupt(self, batch: Batch, replace_head: Tensor, head: Tensor, tail: Tensor) -> Negatives:
-        """Put ``head`` [B] or ``tail`` [B] into each triple, as ``replace_head`` [B] says."""
-        return Negatives(
-            torch.where(replace_head, head, batch.head).unsqueeze(1),
-            torch.where(replace_head, batch.tail, tail).unsqueeze(1),
-        )
 
 
 def _tensor(array: object, device: torch.device) -> Tensor:

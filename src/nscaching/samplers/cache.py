@@ -9,17 +9,17 @@ from nscaching.batches import Batch, Negatives
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph, Side
-from nscaching.kernels import CacheSide, Kernels, random
-from nscaching.models import Model
-from nscaching.samplers._base import (
+from nscaching.kernels import (
     HEAD_FRESH,
     HEAD_NOISE,
-    SAMPLERS,
-    SLOT,
     TAIL_FRESH,
     TAIL_NOISE,
-    Sampler,
+    CacheSide,
+    Kernels,
+    corrupt,
 )
+from nscaching.models import Model
+from nscaching.samplers._base import SAMPLERS, Sampler
 from nscaching.strategies import repeated, select
 
 __all__ = ["NSCaching"]
@@ -69,22 +69,32 @@ class NSCaching(Sampler):
         """Refresh in the first of every lazy + 1 epochs only."""
         self.refreshing = (epoch - 1) % (self.config.lazy + 1) == 0
 
+    def phase(self) -> object:
+        """Steps with a refresh do more; what is known, or drawn by score, takes other ways."""
+        plain = self.config.draw == "uniform" and not self.config.filter_known
+        return ("refresh" if self.refreshing else "draw") if plain else None
+
     def sample(self, batch: Batch, model: Model) -> Negatives:
         """Draw an entity from the head cache or the tail cache of each triple (steps 5 to 7)."""
         self.tick += 1
+        if self.phase() is not None:
+            caches = [(self.keys[side], self.cache[side]) for side in Side]
+            negatives, self.replace_head = self.kernels.draw(
+                batch, self.head_probability, self.entities, self.seed, self.tick, caches
+            )
+            return negatives
         self.replace_head = self.choose_head(batch)
         head, tail = (self._draw(side, self.keys[side][batch.row], model) for side in Side)
-        return self.corrupt(batch, self.replace_head, head, tail)
+        return corrupt(batch, self.replace_head, head, tail)
 
     @torch.no_grad()
     def _draw(self, side: Side, key: Tensor, model: Model) -> Tensor:
         """Draw one cached entity for each key [B]."""
-        if self.config.draw == "uniform":
-            slot = random.whole(self.bits(SLOT, len(key)), self.config.n1)
-            return self.cache[side][key, slot].long()
         cached = self.cache[side][key].long()
-        query = self.sides[side]
-        scores = model.score_candidates(side, query.anchor[key], query.relation[key], cached)
+        scores = cached.new_zeros(cached.shape, dtype=torch.float32)
+        if self.config.draw != "uniform":
+            query = self.sides[side]
+            scores = model.score_candidates(side, query.anchor[key], query.relation[key], cached)
         slots = select(self.config.draw, scores, 1, self.random)
         return cached.gather(1, slots).squeeze(1)
 

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from nscaching.batches import Batch, Negatives
 from nscaching.graph import Side
-from nscaching.kernels import random
+from nscaching.kernels import corrupt
 from nscaching.models import Model
-from nscaching.samplers._base import ENTITY, SAMPLERS, Sampler
+from nscaching.samplers._base import SAMPLERS, Sampler
 
 __all__ = ["Bernoulli", "Uniform"]
 
@@ -28,13 +28,19 @@ class Uniform(Sampler):
     def sample(self, batch: Batch, model: Model) -> Negatives:
         """Draw one negative per triple."""
         self.tick += 1
-        replace_head = self.choose_head(batch)
-        entity = random.whole(self.bits(ENTITY, len(batch)), self.entities)
-        if self.config.filter_known:
-            for side, rows in ((Side.HEAD, replace_head), (Side.TAIL, ~replace_head)):
-                key = self.keys[side][batch.row[rows]]
-                entity[rows] = self._without_known(side, key, entity[rows])
-        return self.corrupt(batch, replace_head, entity, entity)
+        if not self.config.filter_known:
+            return self.kernels.draw(
+                batch, self.head_probability, self.entities, self.seed, self.tick
+            )[0]
+        replace_head, entity = self.choose_head(batch), self._draw(len(batch))
+        for side, rows in ((Side.HEAD, replace_head), (Side.TAIL, ~replace_head)):
+            key = self.keys[side][batch.row[rows]]
+            entity[rows] = self._without_known(side, key, entity[rows])
+        return corrupt(batch, replace_head, entity, entity)
+
+    def phase(self) -> object:
+        """All steps are alike, but for the search of entities that are not known."""
+        return None if self.config.filter_known else "draw"
 
     def _without_known(self, side: Side, key: Tensor, entity: Tensor) -> Tensor:
         """Replace each entity [n] that makes a training triple of its key [n]."""

@@ -168,22 +168,34 @@ def refresh(
         else:  # fewer than wanted: taken again in turn
             for slot in range(n1):
                 cache[k, slot] = ids[slot % count]
+        if distinct:
+            _sort(cache[k])
 
 
 @njit(**COMPILE)
 def _keep(kept, ids, values, count, least):
-    """Store what is above the threshold, then what is level with it, until the row is full."""
+    """Store what is above the threshold, and of what is level with it as much as there is room."""
+    above = 0
+    for c in range(count):
+        above += values[c] > least
+    level = kept.size - above
     place = 0
     for c in range(count):
-        if values[c] > least and place < kept.size:
-            kept[place] = ids[c]
-            place += 1
-    for c in range(count):
-        if place == kept.size:
-            return
-        if values[c] == least:
+        if values[c] > least or (values[c] == least and level > 0):
+            level -= values[c] == least
             kept[place] = ids[c]
             place += 1
     while place < kept.size:  # numbers that do not compare: the training diverged
         kept[place] = ids[place]
         place += 1
+
+
+@njit(**COMPILE)
+def _sort(row):
+    """Sort by insertion: what stayed in the cache is in order already."""
+    for i in range(1, row.size):
+        value, j = row[i], i
+        while j > 0 and row[j - 1] > value:
+            row[j] = row[j - 1]
+            j -= 1
+        row[j] = value

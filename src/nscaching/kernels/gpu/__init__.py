@@ -1,0 +1,1 @@
+"""Kernels compiled by Triton; ``triton_kernels`` calls them."""

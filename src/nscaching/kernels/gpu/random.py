@@ -1,0 +1,68 @@
+"""``random`` compiled for GPUs: the same numbers, made where they are needed."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from nscaching.kernels import random
+
+__all__ = ["bits", "gumbel", "mix", "start_of", "stream_of", "uniform"]
+
+MIX_1, MIX_2 = tl.constexpr(random.MIX_1), tl.constexpr(random.MIX_2)
+STEP_TICK = tl.constexpr(random.STEP_TICK)
+STEP_KEY, STEP_INDEX = tl.constexpr(random.STEP_KEY), tl.constexpr(random.STEP_INDEX)
+
+
+@triton.jit
+def mix(x):
+    """Scramble uint32 numbers."""
+    x = x ^ (x >> 16)
+    x = x * MIX_1
+    x = x ^ (x >> 15)
+    x = x * MIX_2
+    return x ^ (x >> 16)
+
+
+@triton.jit
+def start_of(seeds, purpose, tick):
+    """Return the start of one purpose's numbers; seeds [purposes] are mixed already."""
+    seed = tl.load(seeds + purpose).to(tl.uint32)
+    return mix(seed + tl.load(tick).to(tl.uint32) * STEP_TICK)
+
+
+@triton.jit
+def stream_of(start, key):
+    """Return the start of one key's numbers."""
+    return mix(start + key.to(tl.uint32) * STEP_KEY)
+
+
+@triton.jit
+def bits(stream, index):
+    return mix(stream + index.to(tl.uint32) * STEP_INDEX)
+
+
+@triton.jit
+def uniform(random_bits):
+    return ((random_bits >> 9).to(tl.float32) + 0.5) * (1.0 / 8388608)
+
+
+@triton.jit
+def log(x):
+    """Return the logarithm of positive, normal numbers within 6e-7.
+
+    The GPU's own is far off next to 1, where the largest noise comes from.
+    """
+    whole = x.to(tl.int32, bitcast=True)
+    exponent = (whole - 0x3F3504F3) >> 23
+    f = (whole - (exponent << 23)).to(tl.float32, bitcast=True) - 1.0
+    s = f / (2.0 + f)
+    z = s * s
+    series = 0.28571429 + z * 0.22222222
+    series = z * (0.66666667 + z * (0.4 + z * series))
+    return exponent.to(tl.float32) * 0.6931471805599453 + (f - s * (f - series))
+
+
+@triton.jit
+def gumbel(random_bits):
+    return -log(-log(uniform(random_bits)))

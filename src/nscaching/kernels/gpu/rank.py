@@ -1,0 +1,67 @@
+"""Distances of all pairs and the counts behind a rank, compiled for GPUs."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+__all__ = ["count", "distances"]
+
+
+@triton.jit
+def distances(
+    query, rows, out, n, E,
+    D: tl.constexpr, NORM: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Put ‖q − e‖ of a tile of pairs into out [n, E]; query is [D, n] and rows [D, E]."""
+    q = tl.program_id(1) * QUERIES + tl.arange(0, QUERIES)
+    e = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    total = tl.zeros([QUERIES, ROWS], tl.float32)
+    for d in range(D):
+        q_d = tl.load(query + d * n + q, q < n, 0.0)
+        e_d = tl.load(rows + d * E + e, e < E, 0.0)
+        difference = q_d[:, None] - e_d[None, :]
+        if NORM == 1:
+            total += tl.abs(difference)
+        else:
+            total += difference * difference
+    if NORM == 2:
+        total = tl.sqrt(total)
+    at = q.to(tl.int64)[:, None] * E + e[None, :]
+    tl.store(out + at, total, (q < n)[:, None] & (e < E)[None, :])
+
+
+@triton.jit
+def count(
+    scores, answer, known_start, known_end, known, out, n, E,
+    FILTERED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Count what is above, level and wrong in one row of scores; out is [3, n]."""
+    i = tl.program_id(0)
+    row = scores + i.to(tl.int64) * E
+    lane = tl.arange(0, BLOCK)
+    right = tl.load(answer + i)
+    target = tl.load(row + right)
+    above = tl.zeros([BLOCK], tl.int32)
+    level = tl.zeros([BLOCK], tl.int32)
+    wrong = tl.zeros([BLOCK], tl.int32)
+    for start in range(0, E, BLOCK):
+        e = start + lane
+        score = tl.load(row + e, e < E, float("-inf"))
+        above += ((e < E) & (score > target)).to(tl.int32)
+        level += ((e < E) & (score == target) & (e != right)).to(tl.int32)
+        finite = tl.abs(score) <= 3.4028234663852886e38
+        wrong += ((e < E) & (finite == 0)).to(tl.int32)
+    if FILTERED:
+        first = tl.load(known_start + i)
+        last = tl.load(known_end + i)
+        for start in range(first, last, BLOCK):
+            inside = start + lane < last
+            e = tl.load(known + start + lane, inside, 0)
+            score = tl.load(row + e, inside, float("-inf"))
+            other = inside & (e != right)
+            above -= (other & (score > target)).to(tl.int32)
+            level -= (other & (score == target)).to(tl.int32)
+    tl.store(out + i, tl.sum(above, 0).to(tl.int64))
+    tl.store(out + n + i, tl.sum(level, 0).to(tl.int64))
+    tl.store(out + 2 * n + i, tl.sum(wrong, 0).to(tl.int64))

@@ -1,0 +1,313 @@
+"""Scores, loss, gradients and Adam compiled for GPUs, for the models whose gradients are here.
+
+Gradients are by ready rows, as on CPUs (``cpu.step``). They are summed as whole numbers, in units
+of 2⁻³⁶: sums of those do not depend on the order in which thousands of programs add to them, so
+the same seed gives the same run, bit for bit. Adam divides by a gradient's size plus 1e-8; the
+unit is a thousandth of that.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from nscaching.kernels.gpu.forms import COMPLEX, DISTMULT, TRANSD, TRANSE, TRANSH
+
+__all__ = ["PARTS", "adam", "finish", "gradients"]
+
+UNITS = tl.constexpr(float(2**36))
+# What one triple may add to a gradient: 2¹⁵ triples of a batch can share a row.
+MOST = tl.constexpr(float(2**12))
+
+
+@triton.jit
+def add_whole(total, part, mask):
+    """Add to sums that are kept as whole numbers."""
+    units = (tl.minimum(tl.maximum(part, -MOST), MOST) * UNITS).to(tl.int64)
+    tl.atomic_add(total, units, mask, sem="relaxed")
+
+
+@triton.jit
+def project(row, shift, v, KIND: tl.constexpr):
+    """Return P(e), s and c of P(e) = c·(e + s·v)."""
+    s = 0.0
+    scale = 1.0
+    if KIND == TRANSE:
+        projected = row
+    else:
+        if KIND == TRANSH:
+            s = -tl.sum(row * v, 0)
+            projected = row + s * v
+        else:
+            s = shift
+            projected = row + s * v
+            scale = 1.0 / tl.maximum(tl.sqrt(tl.sum(projected * projected, 0)), 1e-12)
+            projected *= scale
+    return projected, s, scale
+
+
+@triton.jit
+def project_back(g, projected, s, scale, row, v, KIND: tl.constexpr):
+    """Take the gradient g by P(e) back: return those by e, by v and by s."""
+    by_shift = 0.0
+    if KIND == TRANSE:
+        by_row = g
+        by_v = g * 0.0
+    else:
+        if KIND == TRANSH:
+            along = tl.sum(g * v, 0)
+            by_row = g - along * v
+            by_v = s * g - along * row
+        else:
+            by_row = scale * (g - tl.sum(g * projected, 0) * projected)
+            by_v = s * by_row
+            by_shift = tl.sum(by_row * v, 0)
+    return by_row, by_v, by_shift
+
+
+@triton.jit
+def slope_of(difference, score, by_score, NORM: tl.constexpr):
+    """Return by_score·∂f by the difference, with f = −‖difference‖."""
+    if NORM == 1:
+        sign = tl.where(difference > 0, 1.0, tl.where(difference < 0, -1.0, 0.0))
+        slope = -by_score * sign
+    else:
+        slope = difference * tl.where(score < 0, by_score / score, 0.0)
+    return slope
+
+
+@triton.jit
+def length(difference, NORM: tl.constexpr):
+    if NORM == 1:
+        total = tl.sum(tl.abs(difference), 0)
+    else:
+        total = tl.sqrt(tl.sum(difference * difference, 0))
+    return total
+
+
+@triton.jit
+def softplus(x):
+    return tl.maximum(x, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(x)))
+
+
+@triton.jit
+def learn(positive, negative, margin, zero, LOGISTIC: tl.constexpr):
+    """Return loss, whether it teaches something, and its derivatives by both scores."""
+    if LOGISTIC:
+        wrong = softplus(negative)
+        loss = softplus(-positive) + wrong
+        teaching = wrong > zero
+        up = -1.0 / (1.0 + tl.exp(positive))
+        down = 1.0 / (1.0 + tl.exp(-negative))
+    else:
+        loss = tl.maximum(margin - positive + negative, 0.0)
+        teaching = loss > 0
+        down = tl.where(teaching, 1.0, 0.0)
+        up = -down
+    return loss, teaching, up, down
+
+
+@triton.jit
+def gradients(
+    head, relation, tail, false_head, false_tail,
+    rows, shift, relations, directions, g_rows, g_shift, g_relations, g_directions,
+    losses, teachings, margin, zero,
+    D: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr, NORM: tl.constexpr,
+    LOGISTIC: tl.constexpr,
+):  # fmt: skip
+    """Score one triple and its negative, and add their gradients to those of their rows."""
+    i = tl.program_id(0)
+    h, r, t = tl.load(head + i), tl.load(relation + i), tl.load(tail + i)
+    x, y = tl.load(false_head + i), tl.load(false_tail + i)
+    new_head = x != h
+    other = tl.where(new_head, x, y)  # the entity that is not in the positive
+    HALF: tl.constexpr = D // 2
+    END: tl.constexpr = HALF if KIND == COMPLEX else D
+    d = tl.arange(0, BLOCK)
+    inside = d < END
+    H = tl.load(rows + h * D + d, inside, 0.0)
+    T = tl.load(rows + t * D + d, inside, 0.0)
+    Z = tl.load(rows + other * D + d, inside, 0.0)
+    R = tl.load(relations + r * D + d, inside, 0.0)
+    X = tl.where(new_head, Z, H)
+    Y = tl.where(new_head, T, Z)
+    if (KIND == DISTMULT) or (KIND == COMPLEX):
+        if KIND == DISTMULT:
+            positive = tl.sum(H * R * T, 0)
+            negative = tl.sum(X * R * Y, 0)
+        else:
+            H_im = tl.load(rows + h * D + HALF + d, inside, 0.0)
+            T_im = tl.load(rows + t * D + HALF + d, inside, 0.0)
+            Z_im = tl.load(rows + other * D + HALF + d, inside, 0.0)
+            R_im = tl.load(relations + r * D + HALF + d, inside, 0.0)
+            X_im = tl.where(new_head, Z_im, H_im)
+            Y_im = tl.where(new_head, T_im, Z_im)
+            positive = tl.sum((H * R - H_im * R_im) * T + (H * R_im + H_im * R) * T_im, 0)
+            negative = tl.sum((X * R - X_im * R_im) * Y + (X * R_im + X_im * R) * Y_im, 0)
+        loss, teaching, up, down = learn(positive, negative, margin, zero, LOGISTIC)
+        tl.store(losses + i, loss)
+        tl.store(teachings + i, teaching.to(tl.float32))
+        inside = inside & (tl.abs(up) + tl.abs(down) + tl.zeros([BLOCK], tl.float32) > 0)
+        if KIND == DISTMULT:
+            by_h, by_t = up * R * T, up * H * R
+            by_x, by_y = down * R * Y, down * X * R
+            by_r = up * H * T + down * X * Y
+        else:
+            by_h = up * (R * T + R_im * T_im)
+            by_h_im = up * (R * T_im - R_im * T)
+            by_t = up * (H * R - H_im * R_im)
+            by_t_im = up * (H * R_im + H_im * R)
+            by_x = down * (R * Y + R_im * Y_im)
+            by_x_im = down * (R * Y_im - R_im * Y)
+            by_y = down * (X * R - X_im * R_im)
+            by_y_im = down * (X * R_im + X_im * R)
+            by_r = up * (H * T + H_im * T_im) + down * (X * Y + X_im * Y_im)
+            by_r_im = up * (H * T_im - H_im * T) + down * (X * Y_im - X_im * Y)
+            to_h = tl.where(new_head, by_h_im, by_h_im + by_x_im)
+            to_t = tl.where(new_head, by_t_im + by_y_im, by_t_im)
+            add_whole(g_rows + h * D + HALF + d, to_h, inside)
+            add_whole(g_rows + t * D + HALF + d, to_t, inside)
+            add_whole(g_rows + other * D + HALF + d, tl.where(new_head, by_x_im, by_y_im), inside)
+            add_whole(g_relations + r * D + HALF + d, by_r_im, inside)
+    else:
+        V = R
+        s_h = 0.0
+        s_t = 0.0
+        s_o = 0.0
+        if KIND != TRANSE:
+            V = tl.load(directions + r * D + d, inside, 0.0)
+        if KIND == TRANSD:
+            s_h, s_t, s_o = tl.load(shift + h), tl.load(shift + t), tl.load(shift + other)
+        p_h, s_h, c_h = project(H, s_h, V, KIND)
+        p_t, s_t, c_t = project(T, s_t, V, KIND)
+        p_o, s_o, c_o = project(Z, s_o, V, KIND)
+        difference = p_h + R - p_t
+        false = tl.where(new_head, p_o + R - p_t, p_h + R - p_o)
+        positive, negative = -length(difference, NORM), -length(false, NORM)
+        loss, teaching, up, down = learn(positive, negative, margin, zero, LOGISTIC)
+        tl.store(losses + i, loss)
+        tl.store(teachings + i, teaching.to(tl.float32))
+        inside = inside & (tl.abs(up) + tl.abs(down) + tl.zeros([BLOCK], tl.float32) > 0)
+        slope = slope_of(difference, positive, up, NORM)
+        false_slope = slope_of(false, negative, down, NORM)
+        by_r = slope + false_slope
+        # The gradients by the projections: a tail enters with a minus.
+        to_h = tl.where(new_head, slope, slope + false_slope)
+        to_t = tl.where(new_head, -slope - false_slope, -slope)
+        to_o = tl.where(new_head, false_slope, -false_slope)
+        by_h, v_h, of_h = project_back(to_h, p_h, s_h, c_h, H, V, KIND)
+        by_t, v_t, of_t = project_back(to_t, p_t, s_t, c_t, T, V, KIND)
+        by_o, v_o, of_o = project_back(to_o, p_o, s_o, c_o, Z, V, KIND)
+        if KIND != TRANSE:
+            add_whole(g_directions + r * D + d, v_h + v_t + v_o, inside)
+        if KIND == TRANSD:
+            active = tl.abs(up) + tl.abs(down) > 0
+            add_whole(g_shift + h, of_h, active)
+            add_whole(g_shift + t, of_t, active)
+            add_whole(g_shift + other, of_o, active)
+    if (KIND == DISTMULT) or (KIND == COMPLEX):
+        by_o = tl.where(new_head, by_x, by_y)
+        by_h = tl.where(new_head, by_h, by_h + by_x)
+        by_t = tl.where(new_head, by_t + by_y, by_t)
+    add_whole(g_rows + h * D + d, by_h, inside)
+    add_whole(g_rows + t * D + d, by_t, inside)
+    add_whole(g_rows + other * D + d, by_o, inside)
+    add_whole(g_relations + r * D + d, by_r, inside)
+
+
+@triton.jit
+def moved(row, mean, square, g, size, root, decay):
+    """Return the row, its mean and its mean square after a step of Adam."""
+    g = g + decay * row
+    mean += 0.1 * (g - mean)
+    square += 0.001 * (g * g - square)
+    return row - size * mean / (tl.sqrt(square) * root + 1e-8), mean, square
+
+
+@triton.jit
+def adam(
+    table, mean, square, gradient, ready, rounded,
+    projection, projection_mean, projection_square, shift, g_shift,
+    powers, partial, first, lr, decay, N,
+    D: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, UNIT: tl.constexpr,
+    SHIFTED: tl.constexpr, ROUNDED: tl.constexpr, ROWS_ONLY: tl.constexpr,
+):  # fmt: skip
+    """Move some rows of a table by the sums of their gradients, which are set back to zero.
+
+    powers [2] are β₁ᵗ and β₂ᵗ; partial[first + program] becomes the square of the gradients.
+    """
+    n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    d = tl.arange(0, BLOCK)
+    there = n < N
+    inside = there[:, None] & (d < D)[None, :]
+    at = n.to(tl.int64)[:, None] * D + d[None, :]
+    size = (lr / (1.0 - tl.load(powers))).to(tl.float32)
+    root = (1.0 / tl.sqrt(1.0 - tl.load(powers + 1))).to(tl.float32)
+    g = tl.load(gradient + at, inside, 0).to(tl.float32) * (1.0 / UNITS)
+    p = tl.load(table + at, inside, 0.0)
+    touched = tl.max((g != 0).to(tl.int32), 1) > 0
+    total = 0.0
+    if SHIFTED:  # s = w·e
+        by_shift = tl.load(g_shift + n, there, 0).to(tl.float32) * (1.0 / UNITS)
+        tl.store(g_shift + n, tl.zeros([ROWS], tl.int64), there)
+        w = tl.load(projection + at, inside, 0.0)
+        e = tl.load(ready + at, inside, 0.0)
+        touched = touched | (by_shift != 0)
+        g_w = by_shift[:, None] * e
+        g += by_shift[:, None] * w
+        total += tl.sum(tl.sum(g_w * g_w, 1), 0)
+    if UNIT:
+        e = tl.load(ready + at, inside, 0.0)
+        scale = 1.0 / tl.maximum(tl.sqrt(tl.sum(p * p, 1)), 1e-12)
+        g = scale[:, None] * (g - tl.sum(g * e, 1)[:, None] * e)
+    total += tl.sum(tl.sum(g * g, 1), 0)
+    tl.store(partial + first + tl.program_id(0), total)
+    moving = inside
+    if ROWS_ONLY:
+        moving = inside & touched[:, None]
+    tl.store(gradient + at, tl.zeros([ROWS, BLOCK], tl.int64), moving)
+    m, v = tl.load(mean + at, inside, 0.0), tl.load(square + at, inside, 0.0)
+    new, m, v = moved(p, m, v, g, size, root, decay)
+    p = tl.where(moving, new, p)
+    tl.store(table + at, p, moving)
+    tl.store(mean + at, m, moving)
+    tl.store(square + at, v, moving)
+    if UNIT:
+        p *= (1.0 / tl.maximum(tl.sqrt(tl.sum(p * p, 1)), 1e-12))[:, None]
+        tl.store(ready + at, p, moving)
+    if ROUNDED:
+        tl.store(rounded + at, p.to(tl.bfloat16), moving)
+    if SHIFTED:
+        moving_w = inside
+        if ROWS_ONLY:
+            moving_w = inside & (by_shift != 0)[:, None]
+        m = tl.load(projection_mean + at, inside, 0.0)
+        v = tl.load(projection_square + at, inside, 0.0)
+        new, m, v = moved(w, m, v, g_w, size, root, decay)
+        w = tl.where(moving_w, new, w)
+        tl.store(projection + at, w, moving_w)
+        tl.store(projection_mean + at, m, moving_w)
+        tl.store(projection_square + at, v, moving_w)
+        tl.store(shift + n, tl.sum(p * w, 1), there)
+
+
+PARTS = tl.constexpr(1024)
+
+
+@triton.jit
+def finish(losses, teachings, partial, sums, B, P):
+    """Add loss, count of teaching triples and gradient norm of a step to sums [3], in order."""
+    lane = tl.arange(0, PARTS)
+    loss = tl.zeros([PARTS], tl.float64)
+    teaching = tl.zeros([PARTS], tl.float64)
+    square = tl.zeros([PARTS], tl.float64)
+    for start in range(0, B, PARTS):
+        i = start + lane
+        loss += tl.load(losses + i, i < B, 0.0).to(tl.float64)
+        teaching += tl.load(teachings + i, i < B, 0.0).to(tl.float64)
+    for start in range(0, P, PARTS):
+        i = start + lane
+        square += tl.load(partial + i, i < P, 0.0).to(tl.float64)
+    tl.store(sums, tl.load(sums) + tl.sum(loss, 0))
+    tl.store(sums + 1, tl.load(sums + 1) + tl.sum(teaching, 0))
+    tl.store(sums + 2, tl.load(sums + 2) + tl.sqrt(tl.sum(square, 0)))

@@ -1,0 +1,282 @@
+"""The gradient step on every path: scores, loss, gradients and Adam."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from helpers import (
+    for_twins,
+    new_kernels,
+    new_model,
+    paths,
+    random_steps,
+    share,
+    threads,
+    twins,
+)
+from nscaching.batches import Batch, Negatives
+from nscaching.kernels import Kernels, Learning
+from nscaching.kernels.learner import AutogradLearner
+from nscaching.models import MODELS
+from nscaching.objectives import LOGISTIC_ZERO
+
+ROUNDING = 1e-5  # of a gradient; below it Adam makes whole steps of what is rounding alone
+models = pytest.mark.parametrize("name", MODELS.names())
+
+
+def new_sums():
+    return torch.zeros(3, dtype=torch.float64)
+
+
+def parameters(model):
+    return {name: table.detach().clone() for name, table in model.named_parameters()}
+
+
+def is_clear(model, learning, batch, negatives):
+    """Tell whether rounding decides nothing: no loss next to its bend, no gradient next to zero.
+
+    A gradient of zero is clear where the batch does not hold the row.
+    """
+    exact = copy.deepcopy(model).double()
+    positive = exact.score(batch.head, batch.relation, batch.tail)
+    negative = exact.score(negatives.head, batch.relation.unsqueeze(1), negatives.tail)[:, 0]
+    bend = learning.margin - positive + negative
+    if learning.objective == "logistic":
+        bend = torch.nn.functional.softplus(negative) - LOGISTIC_ZERO
+    teaches = bend > 0 if learning.objective == "margin" else torch.ones_like(bend).bool()
+    if (bend.abs() < 1e-4).any():
+        return False
+    AutogradLearner(exact, learning).loss(batch, negatives)[0].sum().backward()
+    ids = torch.cat([batch.head, batch.tail, negatives.head[:, 0], negatives.tail[:, 0]])
+    held = {"entity": ids[teaches.repeat(4)], "relation": batch.relation[teaches]}
+    for table in exact.parameters():
+        kind = "entity" if len(table) == model.entities else "relation"
+        row = held[kind].unique()
+        gradient = table.grad[row] + learning.weight_decay * table[row]
+        if (table.grad[row].abs() < ROUNDING).any() or (gradient.abs() < ROUNDING).any():
+            return False
+    return True
+
+
+def same_steps(twin, model, learning, steps):
+    """Make the same steps on the reference path and its twin, and compare after each."""
+    twin_model = copy.deepcopy(model)
+    learner = Kernels().learner(model, learning)
+    fast = new_kernels(twin).learner(twin_model, learning)
+    for count, (batch, negatives) in enumerate(steps, start=1):
+        assume(is_clear(model, learning, batch, negatives))
+        sums, fast_sums = new_sums(), new_sums()
+        learner.step(batch, negatives, sums)
+        fast.step(batch, negatives, fast_sums)
+        for name, table in parameters(model).items():
+            got = parameters(twin_model)[name]
+            # Adam's steps are about as large as the learning rate.
+            close = {"rtol": 1e-6, "atol": 1e-3 * count * learning.lr}
+            torch.testing.assert_close(got, table, **close, msg=lambda m, name=name: f"{name}: {m}")
+        assert fast_sums[1] == sums[1]
+        torch.testing.assert_close(fast_sums, sums, rtol=2e-5, atol=1e-6)
+
+
+@for_twins(
+    8,
+    kind=[(name, norm) for name in MODELS.names() for norm in (1, 2)],
+    objective=["margin", "logistic"],
+    rows=st.booleans(),
+    weight_decay=st.sampled_from([0.0, 0.003]),
+    margin=st.sampled_from([0.0, 0.5, 5.0]),
+    sizes=st.lists(st.integers(1, 12), min_size=2, max_size=4),
+    dim=st.sampled_from([9, 16, 19]),
+    seed=st.integers(0, 999),
+)
+def test_steps_agree(twin, kind, objective, rows, weight_decay, margin, sizes, dim, seed):
+    name, norm = kind
+    model = new_model(name, 7, 2, dim, norm, seed)
+    steps = random_steps(model, sizes, seed, untouched=2)
+    same_steps(twin, model, Learning(objective, margin, 0.01, weight_decay, rows), steps)
+
+
+def triples(*rows):
+    """Make a batch of (head, relation, tail, head of the negative, tail of the negative)."""
+    head, relation, tail, false_head, false_tail = torch.tensor(rows).T.contiguous()
+    negatives = Negatives(false_head.unsqueeze(1), false_tail.unsqueeze(1))
+    return Batch(head, relation, tail, torch.arange(len(rows))), negatives
+
+
+# Entities of more than one part: a negative that is the positive, or its other entity; loops.
+SPECIAL = [
+    [(0, 0, 1, 2, 1), (0, 0, 1, 0, 1)],
+    [(0, 0, 1, 1, 1), (1, 1, 2, 1, 1), (2, 0, 2, 2, 0)],
+    [(3, 0, 3, 4, 3), (3, 1, 0, 3, 3), (0, 0, 4, 0, 1)],
+    [(0, 0, 1, 0, 2), (0, 0, 1, 0, 2), (0, 0, 1, 3, 1), (0, 0, 1, 0, 2)],
+]
+
+
+@twins
+@models
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("objective", ["margin", "logistic"])
+def test_special_triples(twin, name, norm, objective):
+    for seed, rows in enumerate(SPECIAL):
+        model = new_model(name, 6, 2, 9, norm, seed=seed)
+        learning = Learning(objective, 5.0, 0.01, 0.0)
+        assert is_clear(model, learning, *triples(*rows))
+        same_steps(twin, model, learning, [triples(*rows)])
+
+
+@paths
+@models
+def test_nothing_is_learnt_from_a_negative_that_is_the_positive(path, name):
+    model = new_model(name, 6, 2, 9)
+    before, sums = parameters(model), new_sums()
+    learner = new_kernels(path).learner(model, Learning("margin", 5.0, 0.01, 0.0))
+    learner.step(*triples((0, 0, 1, 0, 1), (2, 1, 3, 2, 3)), sums)
+    torch.testing.assert_close(sums, torch.tensor([10.0, 2.0, 0.0]).double())
+    assert all(torch.equal(table, before[key]) for key, table in parameters(model).items())
+
+
+@paths
+@models
+def test_a_batch_that_teaches_nothing(path, name):
+    model = new_model(name, 6, 2, 9)
+    kernels = new_kernels(path)
+    learner = kernels.learner(model, Learning("margin", 0.0, 0.01, 0.0))
+    batch, negatives = triples((0, 0, 1, 2, 1), (3, 1, 4, 3, 5))
+    positive = model.score(batch.head, batch.relation, batch.tail)
+    negative = model.score(negatives.head[:, 0], batch.relation, negatives.tail[:, 0])
+    better = positive > negative
+    head, tail = (  # the better of the two is the positive
+        torch.where(better, true, false[:, 0])
+        for true, false in ((batch.head, negatives.head), (batch.tail, negatives.tail))
+    )
+    worse = Negatives(
+        torch.where(better.unsqueeze(1), negatives.head, batch.head.unsqueeze(1)),
+        torch.where(better.unsqueeze(1), negatives.tail, batch.tail.unsqueeze(1)),
+    )
+    before, sums = parameters(model), new_sums()
+    learner.step(Batch(head, batch.relation, tail, batch.row), worse, sums)
+    assert sums.tolist() == [0, 0, 0]
+    assert all(torch.equal(table, before[key]) for key, table in parameters(model).items())
+
+
+def one_defect(request, twin, reason):
+    """Expect a test to fail on a path that is known to be wrong."""
+    if twin == "numba":
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+
+
+@twins
+@models
+@pytest.mark.parametrize("which", ["entity", "relation"])
+def test_vectors_of_zeros(twin, name, which, request):
+    if (name, which) == ("TransD", "entity"):
+        one_defect(request, twin, "the square of a gradient of 1e24 is infinite, then NaN")
+    model = new_model(name, 6, 2, 9, 2)
+    with torch.no_grad():
+        getattr(model, which)[1] = 0
+    twin_model, learning = copy.deepcopy(model), Learning("margin", 5.0, 0.01, 0.0)
+    learner = Kernels().learner(model, learning)
+    fast = new_kernels(twin).learner(twin_model, learning)
+    for batch, negatives in random_steps(model, [8, 8]):
+        learner.step(batch, negatives, new_sums())
+        fast.step(batch, negatives, new_sums())
+    for key, table in parameters(model).items():
+        torch.testing.assert_close(parameters(twin_model)[key], table, rtol=0, atol=1e-4)
+
+
+@twins
+@models
+def test_several_negatives(twin, name, request):
+    one_defect(request, twin, "only the first negative of a triple is learnt from")
+    batch, negatives = triples((0, 0, 1, 2, 1), (3, 1, 4, 3, 5))
+    more = Negatives(
+        torch.cat([negatives.head, torch.tensor([[0], [5]])], dim=1),
+        torch.cat([negatives.tail, torch.tensor([[4], [4]])], dim=1),
+    )
+    same_steps(twin, new_model(name, 6, 2, 9), Learning("margin", 9.0, 0.01, 0.0), [(batch, more)])
+
+
+@twins
+@models
+def test_a_negative_that_changes_both_sides(twin, name, request):
+    one_defect(request, twin, "the gradient of the negative's tail goes to the positive's")
+    steps = [triples((0, 0, 1, 2, 3), (3, 1, 4, 1, 5))]
+    same_steps(twin, new_model(name, 6, 2, 9), Learning("margin", 9.0, 0.01, 0.0), steps)
+
+
+def momenta(learner):
+    if isinstance(learner, AutogradLearner):
+        return [part.clone() for _, *parts in learner.optimizer.state for part in parts]
+    return [
+        torch.as_tensor(part).clone()
+        for parts in (learner.means, learner.squares)
+        for part in parts.values()
+    ]
+
+
+@paths
+@models
+def test_rows_without_a_gradient_wait(path, name):
+    model = new_model(name, 6, 3, 9)
+    learner = new_kernels(path).learner(model, Learning("logistic", 0.0, 0.01, 0.01, rows=True))
+    learner.step(*triples((0, 0, 1, 2, 1), (3, 1, 4, 3, 0)), new_sums())  # all but 5 and r2
+    assert all((part != 0).any(1).sum() in (2, 5) for part in momenta(learner))
+    before, waiting = parameters(model), momenta(learner)
+    learner.step(*triples((0, 0, 1, 0, 2)), new_sums())
+    for old, new in zip([*before.values(), *waiting], [*parameters(model).values(),
+                                                       *momenta(learner)], strict=True):  # fmt: skip
+        moved = (old != new).any(1).nonzero().flatten().tolist()
+        assert moved == ([0, 1, 2] if len(old) == 6 else [0])
+
+
+@paths
+@models
+def test_adam_goes_on_moving_rows_without_a_gradient(path, name):
+    found = []
+    for rows in (False, True):
+        model = new_model(name, 6, 3, 9)
+        learner = new_kernels(path).learner(model, Learning("logistic", 0.0, 0.01, 0.0, rows))
+        learner.step(*triples((0, 0, 1, 2, 1), (3, 1, 4, 3, 0)), new_sums())
+        before = parameters(model)["entity"]
+        learner.step(*triples((0, 0, 1, 0, 2)), new_sums())
+        found.append((before != parameters(model)["entity"]).any(1).nonzero().flatten().tolist())
+    assert found == [[0, 1, 2, 3, 4], [0, 1, 2]]
+
+
+@twins
+@models
+@pytest.mark.parametrize("rows", [False, True])
+def test_threads_do_not_change_a_step(twin, name, rows):
+    found = []
+    for count in (1, 2):
+        model = new_model(name, 31, 3, 20)
+        with threads(count):
+            kernels = new_kernels(twin)
+        learner = kernels.learner(model, Learning("margin", 5.0, 0.01, 0.003, rows))
+        sums = new_sums()
+        for batch, negatives in random_steps(model, [share(twin, 41), 7, share(twin, 60)]):
+            learner.step(batch, negatives, sums)
+        found.append([*parameters(model).values(), sums])
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_random_steps_hold_what_they_promise():
+    model = new_model("DistMult", 9, 3)
+    for batch, negatives in random_steps(model, [200], untouched=2):
+        columns = (batch.head, batch.relation, batch.tail)
+        positive = torch.stack(columns, dim=1)
+        false = torch.stack([negatives.head[:, 0], batch.relation, negatives.tail[:, 0]], dim=1)
+        changed = (positive != false).numpy()
+        assert changed[:, 0].any()
+        assert changed[:, 2].any()
+        assert not (changed[:, 0] & changed[:, 2]).any()
+        assert (~changed.any(1)).any()
+        assert (batch.head == batch.tail).any()
+        assert len(np.unique(positive, axis=0)) < 200
+        assert max(positive[:, [0, 2]].max(), false[:, [0, 2]].max()) == 6

@@ -18,6 +18,7 @@ from scipy import stats
 
 from nscaching import KnowledgeGraph, TrainConfig
 from nscaching.batches import Batch, Negatives
+from nscaching.graph import Side
 from nscaching.kernels import Kernels
 from nscaching.models import MODELS, Model
 from nscaching.samplers import SAMPLERS, Sampler
@@ -92,8 +93,14 @@ def new_sampler(graph, seed=0, kernels=None, **settings) -> Sampler:
 def batch_of(graph, rows=None) -> Batch:
     """Return some training triples, or all of them, as a batch."""
     row = torch.arange(len(graph.train)) if rows is None else torch.as_tensor(rows)
-    head, relation, tail = torch.from_numpy(graph.train).long()[row].unbind(1)
-    return Batch(head, relation, tail, row)
+    columns = [*graph.train.T, *(graph.train_keys[side] for side in (Side.HEAD, Side.TAIL))]
+    return Batch(*(torch.tensor(column).long()[row] for column in columns))
+
+
+def plain_batch(head, relation, tail) -> Batch:
+    """Return triples as a batch whose keys nobody will ask for."""
+    no_key = torch.full_like(head, -1)
+    return Batch(head, relation, tail, no_key, no_key)
 
 
 def chances(scores, count, temperature=1.0):
@@ -134,9 +141,9 @@ MANY = 8000
 
 
 @functools.cache
-def repeated_graph(keys=MANY):
+def repeated_graph():
     """Build a graph in which every relation is the same experiment once more."""
-    return graph_of([(0, r, 0) for r in range(keys)], entities=5)
+    return graph_of([(0, r, 0) for r in range(MANY)], entities=5)
 
 
 def fixed_model(graph):
@@ -148,9 +155,9 @@ def fixed_model(graph):
     return model
 
 
-def kept(side, kernels=None, keys=MANY, **options):
+def kept(side, kernels=None, **options):
     """Refresh many equal rows [0, 1] once and count what they hold."""
-    graph = repeated_graph(keys)
+    graph = repeated_graph()
     made = new_sampler(graph, kernels=kernels, n1=2, n2=2, **options)
     made.cache[side][:] = torch.tensor([0, 1])
     made.update(batch_of(graph), fixed_model(graph))
@@ -172,14 +179,16 @@ def kept_chances(temperature, candidates="set", scores=FIXED):
 # Fast twins of the reference path: NAME stands for NameKernels in nscaching.kernels.NAME_kernels.
 TWINS = ["numba"]
 
-# What runs in an interpreter does a share of the work only.
-SHARE = {"triton": 0.05}
+# What runs in an interpreter, some hundred steps in a second, does little of the work.
+SLOW = {"triton"}
 
 if "triton" in TWINS and not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+    np.seterr(all="ignore")  # the interpreter computes with numpy, which warns of infinities
 
 twins = pytest.mark.parametrize("twin", TWINS)
 paths = pytest.mark.parametrize("path", ["reference", *TWINS])
+fast_paths = pytest.mark.parametrize("path", ["reference", *(set(TWINS) - SLOW)])
 
 
 def new_kernels(name) -> Kernels:
@@ -192,7 +201,7 @@ def new_kernels(name) -> Kernels:
 
 def share(path, count):
     """Return how much of something a path has the time for."""
-    return max(3, int(count * SHARE.get(path, 1)))
+    return max(3, count // 40) if path in SLOW else count
 
 
 def for_twins(examples, **arguments):
@@ -220,6 +229,12 @@ def for_twins(examples, **arguments):
     return decorate
 
 
+def one_defect(request, path, reason, where=("numba",)):
+    """Expect a test to fail on the paths that are known to be wrong."""
+    if path in where:
+        request.applymarker(pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason))
+
+
 def random_steps(model, sizes, seed=0, untouched=0):
     """Make a batch of each size with its negatives; the last entities are in none of them.
 
@@ -240,7 +255,7 @@ def random_steps(model, sizes, seed=0, untouched=0):
             torch.from_numpy(ids) for ids in (head, relation, tail, false_head, false_tail)
         )
         negatives = Negatives(false_head.unsqueeze(1), false_tail.unsqueeze(1))
-        steps.append((Batch(head, relation, tail, torch.arange(size)), negatives))
+        steps.append((plain_batch(head, relation, tail), negatives))
     return steps
 
 

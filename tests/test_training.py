@@ -90,12 +90,15 @@ def test_batches_hold_every_triple_once(size):
     orders = []
     for _ in range(2):
         rows = []
-        batches = [triples.batch(some) for some in triples.rows(size)]
-        assert [len(batch) for batch in batches[:-1]] == [size] * (len(batches) - 1)
-        for batch in batches:
+        pieces = list(triples.rows(size))
+        assert [len(some) for some in pieces[:-1]] == [size] * (len(pieces) - 1)
+        for some in pieces:
+            batch = triples.batch(some)
             ids = torch.stack([batch.head, batch.relation, batch.tail], dim=1)
-            assert ids.tolist() == GRAPH.train[batch.row.numpy()].tolist()
-            rows += batch.row.tolist()
+            assert ids.tolist() == GRAPH.train[some.numpy()].tolist()
+            for side in Side:
+                assert batch.key(side).tolist() == GRAPH.train_keys[side][some.numpy()].tolist()
+            rows += some.tolist()
         assert sorted(rows) == list(range(60))
         orders.append(rows)
     assert orders[0] != orders[1] != sorted(orders[1])

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from nscaching.graph import KnowledgeGraph
+from nscaching.graph import KnowledgeGraph, Side
 
-__all__ = ["Batch", "Negatives", "TrainingTriples"]
+__all__ = ["Batch", "Gather", "Negatives", "TrainingTriples", "plain_gather"]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some training triples: ids [B] each, and their row numbers in the training split."""
+    """Some training triples: ids [B] each, and the keys [B] of their two queries.
+
+    The head's key numbers the queries (?, r, t) of training, the tail's the queries (h, r, ?).
+    """
 
     head: Tensor
     relation: Tensor
     tail: Tensor
-    row: Tensor
+    head_key: Tensor
+    tail_key: Tensor
+
+    def key(self, side: Side) -> Tensor:
+        """Return the keys of one side."""
+        return self.head_key if side is Side.HEAD else self.tail_key
 
     def __len__(self) -> int:
-        return len(self.row)
+        return len(self.head)
 
 
 @dataclass(frozen=True)
@@ -34,23 +43,48 @@ class Negatives:
     tail: Tensor  # [B, K]
 
 
+Gather = Callable[[Tensor, Tensor], Tensor]
+"""(columns [k, n], row [B]) → the columns at these rows [k, B]."""
+
+
+def plain_gather(columns: Tensor, row: Tensor) -> Tensor:
+    """Return the columns [k, n] at some rows: [k, B]."""
+    return columns.index_select(1, row)
+
+
 class TrainingTriples:
     """The training split as int64 columns; every pass is in a new random order."""
 
-    def __init__(self, graph: KnowledgeGraph, device: torch.device, seed: int) -> None:
-        # Columns of their own: those of a table [n, 3] would not lie together in memory.
-        self.columns = torch.from_numpy(graph.train).long().T.contiguous().to(device)  # [3, n]
-        self.order = torch.Generator().manual_seed(seed)  # on the CPU: the same on every device
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        device: torch.device,
+        seed: int,
+        gather: Gather | None = None,
+    ) -> None:
+        columns = [*graph.train.T, *(graph.train_keys[side] for side in (Side.HEAD, Side.TAIL))]
+        # Columns of their own: those of a table [n, 5] would not lie together in memory.
+        self.columns = torch.stack([torch.from_numpy(np.array(c)).long() for c in columns])
+        self.columns = self.columns.to(device)  # [5, n]
+        self.gather = gather or plain_gather
+        self.random = torch.Generator().manual_seed(seed)  # on the CPU: the same on every device
+        self._order = self._shuffle()
 
     def __len__(self) -> int:
         return self.columns.shape[1]
 
     def rows(self, size: int) -> Iterator[Tensor]:
         """Yield the row numbers once each, in batches of ``size`` (the last may be smaller)."""
-        order = torch.randperm(len(self), generator=self.order)
-        yield from order.to(self.columns.device).split(size)
+        yield from self._order.split(size)
+        # The order of the next pass is made while a GPU still works on this one.
+        self._order = self._shuffle()
+
+    def _shuffle(self) -> Tensor:
+        order = torch.randperm(len(self), generator=self.random)
+        if self.columns.is_cuda:
+            order = order.pin_memory()
+        return order.to(self.columns.device, non_blocking=True)
 
     def batch(self, row: Tensor) -> Batch:
         """Return the triples of some rows [B]."""
-        head, relation, tail = self.columns.index_select(1, row).unbind(0)
-        return Batch(head, relation, tail, row)
+        return Batch(*self.gather(self.columns, row).unbind(0))

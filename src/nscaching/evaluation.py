@@ -117,7 +117,7 @@ def rank(
         for begin in range(0, len(queries), chunk):
             some = slice(begin, begin + chunk)
             anchor, answer = queries.anchor[side][some], queries.answer[side][some]
-            scores = model.score_all(side, anchor, queries.relation[some], kernels.distances)
+            scores = kernels.score_all(model, side, anchor, queries.relation[some])
             parts.append(kernels.count(scores, answer, queries.known(side, some)))
             done += len(anchor)
             if progress is not None:

@@ -54,7 +54,7 @@ class Trainer:
             self.model.load_state_dict(start)
         self.model.to(self.device)
         self.kernels = choose_kernels(config.kernels, self.device)
-        self.triples = TrainingTriples(graph, self.device, _seed(config, 1))
+        self.triples = TrainingTriples(graph, self.device, _seed(config, 1), self.kernels.gather)
         self.sampler = SAMPLERS.get(config.sampler)(
             graph, config, self.device, _seed(config, 2), self.kernels
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nscaching.batches import Batch, Negatives
+from nscaching.batches import Batch, Negatives, plain_gather
 from nscaching.config import TrainConfig
 from nscaching.graph import Side
 from nscaching.kernels import random
@@ -74,6 +74,10 @@ class Kernels:
 
     # Training.
 
+    def gather(self, columns: Tensor, row: Tensor) -> Tensor:
+        """Return the columns [k, n] at some rows [B]: [k, B]."""
+        return plain_gather(columns, row)
+
     def learner(self, model: Model, learning: Learning) -> Learner:
         """Return what makes the gradient steps."""
         return AutogradLearner(model, learning)
@@ -93,19 +97,20 @@ class Kernels:
         entities: int,
         seed: int,
         tick: Tensor,
-        caches: Sequence[tuple[Tensor, Tensor]] = (),
+        caches: Sequence[Tensor] = (),
     ) -> tuple[Negatives, Tensor]:
         """Draw a negative for each triple; return them and whether the head is replaced [B].
 
-        chance [|R|] is the head's. The entity is drawn from the head cache or the tail cache, if
-        there are ``caches`` (key of each training row [n], ids [keys, N1]), or else from all.
+        chance [|R|] is the head's. The entity is drawn from the caches [keys, N1] of heads and
+        tails, if they are given, or else from all entities.
         """
         replace_head = self.coin(batch, chance, seed, tick)
         if not caches:
             head = tail = random.whole(self.bits(ENTITY, seed, tick, len(batch)), entities)
         else:
-            slot = random.whole(self.bits(SLOT, seed, tick, len(batch)), caches[0][1].shape[1])
-            head, tail = (ids[key[batch.row], slot].long() for key, ids in caches)
+            slot = random.whole(self.bits(SLOT, seed, tick, len(batch)), caches[0].shape[1])
+            keys = (batch.head_key, batch.tail_key)
+            head, tail = (ids[key, slot].long() for ids, key in zip(caches, keys, strict=True))
         return corrupt(batch, replace_head, head, tail), replace_head
 
     def coin(self, batch: Batch, chance: Tensor, seed: int, tick: Tensor) -> Tensor:
@@ -163,6 +168,10 @@ class Kernels:
             cache.ids[key] = (kept.sort(1).values if config.candidates == "set" else kept).int()
 
     # Ranking.
+
+    def score_all(self, model: Model, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
+        """Score every entity as the answer: anchor [n], relation [n] → [n, |E|]."""
+        return model.score_all(side, anchor, relation, self.distances)
 
     def distances(self, query: Tensor, rows: Tensor, norm: int) -> Tensor:
         """Return ‖q − e‖ [n, E] of all queries [n, D] and rows [E, D]."""

@@ -106,8 +106,6 @@ class NumbaLearner(Learner):
         self.shift = NONE
         if self.kind == cpu_step.TRANSD:
             self.shift = (self.rows * self.tables["entity_projection"]).sum(1)
-        self.starts = np.empty(model.entities + 1, np.int64)
-        self.relation_starts = np.empty(model.relations + 1, np.int64)
         self._room(0)
 
     def _room(self, batch: int) -> None:
@@ -119,7 +117,8 @@ class NumbaLearner(Learner):
         self.g_direction = np.empty((batch if self.direction else 0, relation), np.float32)
         self.active = np.empty(batch, np.bool_)
         self.loss, self.teaching = np.empty(batch, np.float32), np.empty(batch, np.bool_)
-        self.order = np.empty(3 * batch, np.int64)
+        self.order, self.spare, self.touched = np.empty((3, 3 * batch), np.int64)
+        self.starts = np.empty(3 * batch + 1, np.int64)
 
     def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
         """Learn from a batch with one negative per triple."""
@@ -141,26 +140,32 @@ class NumbaLearner(Learner):
         root = (1 - BETAS[1] ** self.steps) ** -0.5
         adam = (self.learning.rows, size, root, self.learning.weight_decay)
         false = np.where(false_head != head, false_head, false_tail)
-        cpu_step.group(np.stack([head, tail, false], 1), self.active, self.starts, self.order)
-        projection = "entity_projection" if self.shift.size else ""
+        group = self._group(np.stack([head, tail, false], 1))
+        projection = self._state("entity_projection") if self.shift.size else (NO_ROWS,) * 3
         squares = run(
-            cpu_step.update_entities, self.model.entities, self.unit["entity"],
-            self.starts, self.order, self.g_entity.reshape(-1, self.rows.shape[1]),
+            cpu_step.update_entities, group[0] if self.learning.rows else self.model.entities,
+            self.unit["entity"], *group, self.g_entity.reshape(-1, self.rows.shape[1]),
             self.g_shift.reshape(-1), *adam, *self._state("entity"), self.rows,
-            *(self._state(projection) if projection else (NO_ROWS,) * 3), self.shift, self.moved,
+            *projection, self.shift, self.moved,
         )  # fmt: skip
-        cpu_step.group(relation[:, None], self.active, self.relation_starts, self.order)
+        group = self._group(relation[:, None])
         gradients = {"relation": self.g_relation}
         if self.direction:
             gradients[self.direction] = self.g_direction
         for name, gradient in gradients.items():
             squares += run(
-                cpu_step.update_relations, self.model.relations, self.unit[name],
-                self.relation_starts, self.order, gradient, *adam, *self._state(name),
-                self.ready[name],
+                cpu_step.update_relations,
+                group[0] if self.learning.rows else self.model.relations,
+                self.unit[name], *group, gradient, *adam, *self._state(name), self.ready[name],
             )  # fmt: skip
         loss, teaching = self.loss[:n].sum(dtype=np.float64), self.teaching[:n].sum()
         sums += torch.tensor([loss, teaching, np.sqrt(sum(squares))], dtype=torch.float64)
+
+    def _group(self, ids: Array) -> tuple[int, Array, Array, Array]:
+        """Group the positions of ids [B, n] that have a gradient by id."""
+        arrays = self.order, self.spare, self.touched, self.starts
+        different = cpu_step.group(ids, self.active, *arrays)
+        return different, self.touched, self.starts, self.order
 
     def _state(self, name: str) -> tuple[Array, Array, Array]:
         return self.tables[name], self.means[name], self.squares[name]
@@ -185,6 +190,7 @@ class NumbaKernels(Kernels):
         self.threads = Threads()
         self._learner: NumbaLearner | None = None
         self._seen: Array = np.empty((0, 0), np.int64)
+        self._mark = 1
 
     def learner(self, model: Model, learning: Learning) -> Learner:
         """Return a compiled learner where there is one."""
@@ -225,12 +231,13 @@ class NumbaKernels(Kernels):
                 np.uint32(random.stream(seed, tick, purpose).item())
                 for purpose in (cache.fresh, cache.noise)
             ]
-            seen[:] = 0
             arguments = (
                 cache.ids.numpy(), key.numpy(), query, rows, FORMS[model.form], model.norm, shift,
                 direction, model.unit_projection, config.n2, *starts, config.shared_candidates,
                 STRATEGIES[config.refresh], config.temperature, config.candidates == "set",
+                self._mark,
             )  # fmt: skip
+            self._mark += len(key)  # no mark is used twice, so none need be wiped off
             each = [(*arguments, mine) for mine in seen]
             self.threads.run_each(cpu_refresh.refresh, len(key), each)
 
@@ -248,7 +255,7 @@ class NumbaKernels(Kernels):
 
     def _seen_by_each_thread(self, entities: int) -> Array:
         if self._seen.shape[1] != entities:
-            self._seen = np.empty((self.threads.count, entities), np.int64)
+            self._seen = np.zeros((self.threads.count, entities), np.int64)
         return self._seen
 
     def distances(self, query: Tensor, rows: Tensor, norm: int) -> Tensor:

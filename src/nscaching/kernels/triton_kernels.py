@@ -48,6 +48,11 @@ UNIT = {
     TransD: ("entity", "relation"),
 }
 PURPOSES = 7
+# Partial sums of squares that one program adds up by itself.
+MOST_PARTIAL = 8192
+# Numbers of the candidates' rows that a refresh holds at once; more warps or longer pieces were
+# slower on an H200.
+CHUNK = 16
 
 
 class TritonLearner(Learner):
@@ -77,6 +82,11 @@ class TritonLearner(Learner):
             self.projection = "entity_projection"
             self.shift = (self.rows * self.tables[self.projection]).sum(1)
         self.g_shift = torch.zeros_like(self.shift, dtype=torch.int64)
+        self.touched = {
+            "entity": torch.zeros(model.entities, dtype=torch.int32, device=device),
+            "relation": torch.zeros(model.relations, dtype=torch.int32, device=device),
+        }
+        """Rows that have a gradient: that of others is zero and need not be read."""
         self.rounded: Tensor | None = None
         """Rows rounded to bfloat16, once a refresh has asked for them."""
         self.betas = torch.tensor(BETAS, dtype=torch.float64, device=device)
@@ -109,12 +119,13 @@ class TritonLearner(Learner):
             batch.head, batch.relation, batch.tail, negatives.head, negatives.tail,
             self.rows, self.shift, self.relations, self.directions,
             self.gradients["entity"], self.g_shift, self.gradients["relation"], direction,
-            self.losses, self.teachings, float(self.learning.margin), LOGISTIC_ZERO,
+            *self.touched.values(), self.losses, self.teachings,
+            float(self.learning.margin), LOGISTIC_ZERO,
             D=size, BLOCK=triton.next_power_of_2(width), KIND=self.kind, NORM=self.model.norm,
             LOGISTIC=logistic, num_warps=1,
         )  # fmt: skip
         self.powers *= self.betas
-        first = 0
+        first, last = 0, list(self.programs)[-1]
         for name, programs in self.programs.items():
             shifted = bool(self.projection) and name == "entity"
             rounding = name == "entity" and self.rounded is not None
@@ -123,15 +134,17 @@ class TritonLearner(Learner):
                 *self._state(name), self.gradients[name], self.ready[name],
                 self.rounded if rounding else self.ready[name],
                 *self._state(projection), self.shift, self.g_shift,
+                self.touched["entity" if name == "entity" else "relation"],
                 self.powers, self.partial, first, self.learning.lr, self.learning.weight_decay,
                 len(self.tables[name]), D=size, BLOCK=self.block, ROWS=self.at_once,
                 UNIT=name in self.unit, SHIFTED=shifted, ROUNDED=rounding,
-                ROWS_ONLY=self.learning.rows, num_warps=4,
+                ROWS_ONLY=self.learning.rows, LAST=name in ("entity", last), num_warps=4,
             )  # fmt: skip
             first += programs
-        step.finish[(1,)](
-            self.losses, self.teachings, self.partial, sums, n, len(self.partial), num_warps=8
-        )
+        partial = self.partial
+        if len(partial) > MOST_PARTIAL:
+            partial = partial.sum(0, dtype=torch.float64, keepdim=True)
+        step.finish[(1,)](self.losses, self.teachings, partial, sums, n, len(partial), num_warps=8)
 
     def _state(self, name: str) -> tuple[Tensor, Tensor, Tensor]:
         return self.tables[name], self.means[name], self.squares[name]
@@ -168,6 +181,14 @@ class TritonKernels(Kernels):
             self._seeds[seed] = random.mix((seed * random.STEP_SEED + purpose) & random.MASK)
         return self._seeds[seed]
 
+    def gather(self, columns: Tensor, row: Tensor) -> Tensor:
+        """Return the columns [k, n] at some rows [B]: [k, B]."""
+        (k, n), rows, block = columns.shape, len(row), 256
+        out = columns.new_empty(k, rows)
+        grid = (triton.cdiv(rows, block), k)
+        refresh.gather[grid](columns, row, out, n, rows, BLOCK=block)
+        return out
+
     def draw(
         self,
         batch: Batch,
@@ -175,16 +196,16 @@ class TritonKernels(Kernels):
         entities: int,
         seed: int,
         tick: Tensor,
-        caches: Sequence[tuple[Tensor, Tensor]] = (),
+        caches: Sequence[Tensor] = (),
     ) -> tuple[Negatives, Tensor]:
         """Draw a negative for each triple, all in one kernel."""
         n, block = len(batch), 128
         head, tail = torch.empty_like(batch.head), torch.empty_like(batch.tail)
         replace_head = torch.empty(n, dtype=torch.bool, device=head.device)
-        keys = [key for key, _ in caches] or [batch.row, batch.row]
-        ids = [ids for _, ids in caches] or [batch.row, batch.row]
+        ids = caches or [head, head]
         refresh.draw[(triton.cdiv(n, block),)](
-            batch.row, batch.head, batch.relation, batch.tail, chance, *keys, *ids,
+            batch.head, batch.relation, batch.tail, chance,
+            batch.head_key, batch.tail_key, *ids,
             self.seeds(seed, tick.device), tick, head, tail, replace_head, n, entities,
             N1=ids[0].shape[1] if caches else 1, CACHED=bool(caches),
             COIN=COIN, ENTITY=ENTITY, SLOT=SLOT, BLOCK=block, num_warps=4,
@@ -220,7 +241,8 @@ class TritonKernels(Kernels):
             tables = (rows, rows, rows, rows if shift is None else shift)
             kind, has_shift = forms.GIVEN.value, shift is not None
             rows = rows.bfloat16() if bfloat16 else rows
-        size = rows.shape[1]
+        size, many = rows.shape[1], triton.next_power_of_2(config.n1 + config.n2)
+        warps = max(2 if model.form is Form.SHIFTED else 4, many // 64)
         for cache, key in zip(sides, keys, strict=True):
             owner, n = self._owner(cache), len(key)
             query = direction = rows
@@ -235,26 +257,41 @@ class TritonKernels(Kernels):
                 key, owner, cache.ids, cache.anchor, cache.relation,
                 self.seeds(seed, tick.device), tick, rows, *tables, query, direction,
                 model.entities, float(config.temperature), N1=config.n1, N2=config.n2,
-                C=triton.next_power_of_2(config.n1 + config.n2), D=size, CHUNK=self.chunk(size),
+                C=many, D=size, CHUNK=CHUNK,
                 KIND=kind, IS_HEAD=cache.side is Side.HEAD, FORM=FORMS[model.form],
                 NORM=model.norm, UNIT=model.unit_projection, HAS_SHIFT=has_shift,
                 STRATEGY=STRATEGIES[config.refresh], SHARED=config.shared_candidates,
                 DISTINCT=config.candidates == "set", FRESH=cache.fresh, NOISE=cache.noise,
-                num_warps=self.warps,
+                num_warps=warps,
             )  # fmt: skip
-
-    warps = 4
-
-    @staticmethod
-    def chunk(size: int) -> int:
-        """Return how many numbers of the candidates' rows a program holds at once."""
-        return min(32, triton.next_power_of_2(size))
 
     def _owner(self, cache: CacheSide) -> Tensor:
         keys = len(cache.ids)
         if len(self._owners.get(cache.side, ())) < keys:
             self._owners[cache.side] = torch.empty(keys, dtype=torch.int32, device=cache.ids.device)
         return self._owners[cache.side]
+
+    def score_all(self, model: Model, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
+        """Score every entity as the answer: anchor [n], relation [n] → [n, |E|]."""
+        if model.form is not Form.SHIFTED or model.entity.dtype != torch.float32:
+            return super().score_all(model, side, anchor, relation)
+        query, rows, direction = (
+            model.query(side, anchor, relation),
+            model.table(),
+            model.direction(relation),
+        )
+        shift = model.entity_shift(torch.arange(model.entities, device=rows.device))
+        # Every relation shifts every row: how far, and to which length, follows from products.
+        along = direction @ rows.T  # v·e [n, E]
+        n, entities, (queries, at_once) = len(query), len(rows), (32, 128)
+        grid = (triton.cdiv(entities, at_once), triton.cdiv(n, queries))
+        rank.shifted_distances[grid](
+            query.T.contiguous(), direction.T.contiguous(), rows.T.contiguous(), along,
+            rows.square().sum(1), direction.square().sum(1), along if shift is None else shift,
+            n, entities, D=query.shape[1], NORM=model.norm, UNIT=model.unit_projection,
+            HAS_SHIFT=shift is not None, QUERIES=queries, ROWS=at_once, num_warps=8,
+        )  # fmt: skip
+        return along
 
     def distances(self, query: Tensor, rows: Tensor, norm: int) -> Tensor:
         """Return ‖q − e‖ [n, E] of all queries [n, D] and rows [E, D]."""

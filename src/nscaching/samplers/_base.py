@@ -44,8 +44,6 @@ class Sampler(ABC):
         """For what happens seldom; the draws of a step are a function of seed and tick."""
         self.tick = torch.zeros((), dtype=torch.int64, device=device)
         """Number of the step."""
-        self.keys = {side: _tensor(key, device) for side, key in graph.train_keys.items()}
-        """Key of each training row: (r, t) on the head side, (h, r) on the tail side."""
         if (self.side or config.side) == "bernoulli":
             self.head_probability = _tensor(graph.head_probability, device)  # [|R|]
         else:
@@ -93,7 +91,7 @@ class Sampler(ABC):
         if not self.config.filter_known:
             return replace_head
         # Where one side has nothing but known triples, the other has to serve.
-        no_head, no_tail = (self._exhausted[side][self.keys[side][batch.row]] for side in Side)
+        no_head, no_tail = (self._exhausted[side][batch.key(side)] for side in Side)
         return torch.where(no_head == no_tail, replace_head, no_tail)
 
     def choose_entities(self, side: Side, key: Tensor, count: int) -> Tensor:

@@ -78,13 +78,13 @@ class NSCaching(Sampler):
         """Draw an entity from the head cache or the tail cache of each triple (steps 5 to 7)."""
         self.tick += 1
         if self.phase() is not None:
-            caches = [(self.keys[side], self.cache[side]) for side in Side]
+            caches = [self.cache[side] for side in Side]
             negatives, self.replace_head = self.kernels.draw(
                 batch, self.head_probability, self.entities, self.seed, self.tick, caches
             )
             return negatives
         self.replace_head = self.choose_head(batch)
-        head, tail = (self._draw(side, self.keys[side][batch.row], model) for side in Side)
+        head, tail = (self._draw(side, batch.key(side), model) for side in Side)
         return corrupt(batch, self.replace_head, head, tail)
 
     @torch.no_grad()
@@ -102,7 +102,7 @@ class NSCaching(Sampler):
         """Refresh the head cache and the tail cache of the batch (step 8, Algorithm 3)."""
         if not self.refreshing:
             return
-        keys = [self.keys[side][batch.row] for side in Side]
+        keys = [batch.key(side) for side in Side]
         if self.config.refresh_side == "drawn":
             drawn = (self.replace_head, ~self.replace_head)
             keys = [key.where(mine, -1) for key, mine in zip(keys, drawn, strict=True)]

@@ -34,7 +34,7 @@ class Uniform(Sampler):
             )[0]
         replace_head, entity = self.choose_head(batch), self._draw(len(batch))
         for side, rows in ((Side.HEAD, replace_head), (Side.TAIL, ~replace_head)):
-            key = self.keys[side][batch.row[rows]]
+            key = batch.key(side)[rows]
             entity[rows] = self._without_known(side, key, entity[rows])
         return corrupt(batch, replace_head, entity, entity)
 

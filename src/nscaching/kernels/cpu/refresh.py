@@ -117,9 +117,12 @@ def threshold(values, count, wanted):
 @njit(**COMPILE)
 def refresh(
     begin, end, cache, key, query, rows, form, norm, shift, direction, unit,
-    n2, fresh_start, noise_start, shared, strategy, temperature, distinct, seen,
+    n2, fresh_start, noise_start, shared, strategy, temperature, distinct, mark, seen,
 ):  # fmt: skip
-    """Refresh the keys [begin:end], all different. ``seen`` [|E|] holds no key's number + 1."""
+    """Refresh the keys [begin:end], all different.
+
+    The i-th marks its candidates by ``mark`` + i in ``seen`` [|E|], where no such mark is yet.
+    """
     n1 = cache.shape[1]
     ids = np.empty(n1 + n2, np.int32)
     values = np.empty(n1 + n2, np.float32)
@@ -136,9 +139,9 @@ def refresh(
             else:
                 entity = np.int32((np.uint64(bits(fresh, slot)) * entities) >> np.uint64(32))
             if distinct:
-                if seen[entity] == k + 1:
+                if seen[entity] == mark + i:
                     continue
-                seen[entity] = k + 1
+                seen[entity] = mark + i
             ids[count] = entity
             index[count] = entity if distinct else slot
             count += 1

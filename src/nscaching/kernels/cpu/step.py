@@ -235,26 +235,41 @@ def gradients(
 
 
 @njit(**COMPILE)
-def group(ids, active, starts, order):
-    """Sort positions by id: those of id e are order[starts[e]:starts[e+1]], ascending.
+def group(ids, active, order, spare, touched, starts):
+    """Sort the positions in ids [B, n] by id; return how many different ids there are.
 
-    ids is [B, n]; the position of ids[i, j] is i·n + j. Inactive rows are left out.
+    The position of ids[i, j] is i·n + j; inactive rows are left out. The u-th id is touched[u],
+    its positions are order[starts[u]:starts[u+1]], ascending. By radix, eleven bits at a time:
+    the time does not depend on how large ids can be.
     """
-    starts[:] = 0
+    flat, width, count, most = ids.ravel(), ids.shape[1], 0, 0
     for i in range(ids.shape[0]):
         if active[i]:
-            for j in range(ids.shape[1]):
-                starts[ids[i, j] + 1] += 1
-    for e in range(starts.size - 1):
-        starts[e + 1] += starts[e]
-    for i in range(ids.shape[0]):
-        if active[i]:
-            for j in range(ids.shape[1]):
-                order[starts[ids[i, j]]] = i * ids.shape[1] + j
-                starts[ids[i, j]] += 1
-    for e in range(starts.size - 1, 0, -1):  # each start has become the next one's
-        starts[e] = starts[e - 1]
-    starts[0] = 0
+            for position in range(i * width, (i + 1) * width):
+                order[count] = position
+                count += 1
+                most = max(most, flat[position])
+    places = np.empty(2049, np.int64)
+    shift = 0
+    while count and (most >> shift) > 0:
+        places[:] = 0
+        for c in range(count):
+            places[((flat[order[c]] >> shift) & 2047) + 1] += 1
+        for digit in range(2048):
+            places[digit + 1] += places[digit]
+        for c in range(count):
+            digit = (flat[order[c]] >> shift) & 2047
+            spare[places[digit]] = order[c]
+            places[digit] += 1
+        order[:count] = spare[:count]
+        shift += 11
+    different = 0
+    for c in range(count):
+        if c == 0 or flat[order[c]] != flat[order[c - 1]]:
+            touched[different], starts[different] = flat[order[c]], c
+            different += 1
+    starts[different] = count
+    return different
 
 
 @njit(**COMPILE)
@@ -294,40 +309,44 @@ def _all_zero(g):
 
 @njit(**COMPILE)
 def update_entities(
-    begin, end, unit, starts, order, g_entity, g_shift, rows_only, size, root, decay,
-    table, mean, square, ready, projection, projection_mean, projection_square, shift, moved,
+    begin, end, unit, different, touched, starts, order, g_entity, g_shift,
+    rows_only, size, root, decay, table, mean, square, ready,
+    projection, projection_mean, projection_square, shift, moved,
 ):  # fmt: skip
     """Let Adam move the entities [begin:end]; return the sum of squares of their gradients.
 
-    An entity that never had a gradient has no momentum: without weight decay it stays as it is.
+    With rows_only the bounds count entities that have a gradient, else all. An entity that never
+    had a gradient has no momentum: without weight decay it stays as it is.
     """
     norm = 0.0
     g, g_projection = np.empty(table.shape[1], np.float32), np.empty(table.shape[1], np.float32)
-    for e in range(begin, end):
-        first, last = starts[e], starts[e + 1]
-        if first == last and (rows_only or (decay == 0 and not moved[e])):
+    u = begin if rows_only else np.searchsorted(touched[:different], begin)
+    for at in range(begin, end):
+        e = touched[at] if rows_only else at
+        first, last = 0, 0
+        if u < different and touched[u] == e:
+            first, last = starts[u], starts[u + 1]
+            u += 1
+        elif decay == 0 and not moved[e]:
             continue
         g[:] = 0
-        row = table[e]
-        by_shift = ZERO
+        row, by_shift = table[e], ZERO
+        for o in range(first, last):
+            add(g, g_entity[order[o]])
+            if shift.size:
+                by_shift += g_shift[order[o]]
+        if rows_only and _all_zero(g) and by_shift == 0:
+            continue
+        if shift.size:  # s = w·e
+            for i in range(g.size):
+                g_projection[i] = by_shift * ready[e, i]
+                g[i] += by_shift * projection[e, i]
+            norm += dot(g_projection, g_projection)
         if first < last:
-            for o in range(first, last):
-                add(g, g_entity[order[o]])
-                if shift.size:
-                    by_shift += g_shift[order[o]]
-            if rows_only and _all_zero(g) and by_shift == 0:
-                continue
-            if shift.size:  # s = w·e
-                for i in range(g.size):
-                    g_projection[i] = by_shift * ready[e, i]
-                    g[i] += by_shift * projection[e, i]
-                norm += dot(g_projection, g_projection)
             if unit:
                 unit_back(g, ready[e], row)
             norm += dot(g, g)
             moved[e] = 1
-        elif shift.size:
-            g_projection[:] = 0
         adam(row, mean[e], square[e], g, size, root, decay)
         if unit:
             make_unit(row, ready[e])
@@ -347,16 +366,20 @@ def add(total, part):
 
 @njit(**COMPILE)
 def update_relations(
-    begin, end, unit, starts, order, g_relation, rows_only, size, root, decay,
-    table, mean, square, ready,
+    begin, end, unit, different, touched, starts, order, g_relation,
+    rows_only, size, root, decay, table, mean, square, ready,
 ):  # fmt: skip
     """Let Adam move the relation vectors [begin:end]; return the squares of their gradients."""
     norm = 0.0
     g = np.empty(table.shape[1], np.float32)
-    for r in range(begin, end):
+    u = begin if rows_only else np.searchsorted(touched[:different], begin)
+    for at in range(begin, end):
+        r = touched[at] if rows_only else at
         g[:] = 0
-        for o in range(starts[r], starts[r + 1]):
-            add(g, g_relation[order[o]])
+        if u < different and touched[u] == r:
+            for o in range(starts[u], starts[u + 1]):
+                add(g, g_relation[order[o]])
+            u += 1
         if rows_only and _all_zero(g):
             continue
         if unit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["count", "distances"]
+__all__ = ["count", "distances", "shifted_distances"]
 
 
 @triton.jit
@@ -29,6 +29,47 @@ def distances(
         total = tl.sqrt(total)
     at = q.to(tl.int64)[:, None] * E + e[None, :]
     tl.store(out + at, total, (q < n)[:, None] & (e < E)[None, :])
+
+
+@triton.jit
+def shifted_distances(
+    query, direction, rows, along, row_squares, direction_squares, shift, n, E,
+    D: tl.constexpr, NORM: tl.constexpr, UNIT: tl.constexpr, HAS_SHIFT: tl.constexpr,
+    QUERIES: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Put −‖q − c·(e + s·v)‖ of a tile of pairs where v·e was, in along [n, E].
+
+    query and direction are [D, n], rows [D, E]. The shift s is that of the entity or else −v·e;
+    c is one, or with UNIT makes the shifted row a unit vector.
+    """
+    q = tl.program_id(1) * QUERIES + tl.arange(0, QUERIES)
+    e = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    at = along + q.to(tl.int64)[:, None] * E + e[None, :]
+    inside = (q < n)[:, None] & (e < E)[None, :]
+    product = tl.load(at, inside, 0.0)
+    if HAS_SHIFT:
+        s = tl.load(shift + e, e < E, 0.0)[None, :] + tl.zeros([QUERIES, ROWS], tl.float32)
+    else:
+        s = -product
+    c = tl.full([QUERIES, ROWS], 1.0, tl.float32)
+    if UNIT:
+        square = tl.load(row_squares + e, e < E, 0.0)[None, :] + 2.0 * s * product
+        square += s * s * tl.load(direction_squares + q, q < n, 0.0)[:, None]
+        c = 1.0 / tl.sqrt(tl.maximum(square, 1e-24))
+    s *= c
+    total = tl.zeros([QUERIES, ROWS], tl.float32)
+    for d in range(D):
+        q_d = tl.load(query + d * n + q, q < n, 0.0)
+        v_d = tl.load(direction + d * n + q, q < n, 0.0)
+        e_d = tl.load(rows + d * E + e, e < E, 0.0)
+        difference = q_d[:, None] - c * e_d[None, :] - s * v_d[:, None]
+        if NORM == 1:
+            total += tl.abs(difference)
+        else:
+            total += difference * difference
+    if NORM == 2:
+        total = tl.sqrt(total)
+    tl.store(at, -total, inside)
 
 
 @triton.jit

@@ -111,11 +111,14 @@ def learn(positive, negative, margin, zero, LOGISTIC: tl.constexpr):
 def gradients(
     head, relation, tail, false_head, false_tail,
     rows, shift, relations, directions, g_rows, g_shift, g_relations, g_directions,
-    losses, teachings, margin, zero,
+    touched, relation_touched, losses, teachings, margin, zero,
     D: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr, NORM: tl.constexpr,
     LOGISTIC: tl.constexpr,
 ):  # fmt: skip
-    """Score one triple and its negative, and add their gradients to those of their rows."""
+    """Score one triple and its negative, and add their gradients to those of their rows.
+
+    The rows that have a gradient are marked in touched [E] and relation_touched [R].
+    """
     i = tl.program_id(0)
     h, r, t = tl.load(head + i), tl.load(relation + i), tl.load(tail + i)
     x, y = tl.load(false_head + i), tl.load(false_tail + i)
@@ -209,6 +212,11 @@ def gradients(
         by_o = tl.where(new_head, by_x, by_y)
         by_h = tl.where(new_head, by_h, by_h + by_x)
         by_t = tl.where(new_head, by_t + by_y, by_t)
+    active = tl.abs(up) + tl.abs(down) > 0
+    tl.store(touched + h, 1, active)
+    tl.store(touched + t, 1, active)
+    tl.store(touched + other, 1, active)
+    tl.store(relation_touched + r, 1, active)
     add_whole(g_rows + h * D + d, by_h, inside)
     add_whole(g_rows + t * D + d, by_t, inside)
     add_whole(g_rows + other * D + d, by_o, inside)
@@ -228,9 +236,9 @@ def moved(row, mean, square, g, size, root, decay):
 def adam(
     table, mean, square, gradient, ready, rounded,
     projection, projection_mean, projection_square, shift, g_shift,
-    powers, partial, first, lr, decay, N,
+    touched, powers, partial, first, lr, decay, N,
     D: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, UNIT: tl.constexpr,
-    SHIFTED: tl.constexpr, ROUNDED: tl.constexpr, ROWS_ONLY: tl.constexpr,
+    SHIFTED: tl.constexpr, ROUNDED: tl.constexpr, ROWS_ONLY: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
     """Move some rows of a table by the sums of their gradients, which are set back to zero.
 
@@ -239,20 +247,27 @@ def adam(
     n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     d = tl.arange(0, BLOCK)
     there = n < N
-    inside = there[:, None] & (d < D)[None, :]
+    mark = tl.load(touched + n, there, 0) != 0
     at = n.to(tl.int64)[:, None] * D + d[None, :]
+    inside = there[:, None] & (d < D)[None, :]
+    marked = mark[:, None] & inside
+    if LAST:  # of the tables that share the marks
+        tl.store(touched + n, tl.zeros([ROWS], tl.int32), mark)
+    if ROWS_ONLY:
+        inside = marked
     size = (lr / (1.0 - tl.load(powers))).to(tl.float32)
     root = (1.0 / tl.sqrt(1.0 - tl.load(powers + 1))).to(tl.float32)
-    g = tl.load(gradient + at, inside, 0).to(tl.float32) * (1.0 / UNITS)
+    g = tl.load(gradient + at, marked, 0).to(tl.float32) * (1.0 / UNITS)
+    tl.store(gradient + at, tl.zeros([ROWS, BLOCK], tl.int64), marked)
     p = tl.load(table + at, inside, 0.0)
-    touched = tl.max((g != 0).to(tl.int32), 1) > 0
+    some = tl.max((g != 0).to(tl.int32), 1) > 0
     total = 0.0
     if SHIFTED:  # s = w·e
-        by_shift = tl.load(g_shift + n, there, 0).to(tl.float32) * (1.0 / UNITS)
-        tl.store(g_shift + n, tl.zeros([ROWS], tl.int64), there)
+        by_shift = tl.load(g_shift + n, mark, 0).to(tl.float32) * (1.0 / UNITS)
+        tl.store(g_shift + n, tl.zeros([ROWS], tl.int64), mark)
         w = tl.load(projection + at, inside, 0.0)
         e = tl.load(ready + at, inside, 0.0)
-        touched = touched | (by_shift != 0)
+        some = some | (by_shift != 0)
         g_w = by_shift[:, None] * e
         g += by_shift[:, None] * w
         total += tl.sum(tl.sum(g_w * g_w, 1), 0)
@@ -264,8 +279,7 @@ def adam(
     tl.store(partial + first + tl.program_id(0), total)
     moving = inside
     if ROWS_ONLY:
-        moving = inside & touched[:, None]
-    tl.store(gradient + at, tl.zeros([ROWS, BLOCK], tl.int64), moving)
+        moving = inside & some[:, None]
     m, v = tl.load(mean + at, inside, 0.0), tl.load(square + at, inside, 0.0)
     new, m, v = moved(p, m, v, g, size, root, decay)
     p = tl.where(moving, new, p)
@@ -288,7 +302,7 @@ def adam(
         tl.store(projection + at, w, moving_w)
         tl.store(projection_mean + at, m, moving_w)
         tl.store(projection_square + at, v, moving_w)
-        tl.store(shift + n, tl.sum(p * w, 1), there)
+        tl.store(shift + n, tl.sum(p * w, 1), mark if ROWS_ONLY else there)
 
 
 PARTS = tl.constexpr(1024)

@@ -15,6 +15,14 @@ __all__ = ["Batch", "Gather", "Negatives", "TrainingTriples", "plain_gather"]
 
 
 @dataclass(frozen=True)
+class Negatives:
+    """False triples for each triple of a batch; they keep its relation."""
+
+    head: Tensor  # [B, K]
+    tail: Tensor  # [B, K]
+
+
+@dataclass(frozen=True)
 class Batch:
     """Some training triples: ids [B] each, and the keys [B] of their two queries.
 
@@ -31,16 +39,15 @@ class Batch:
         """Return the keys of one side."""
         return self.head_key if side is Side.HEAD else self.tail_key
 
+    def corrupt(self, replace_head: Tensor, head: Tensor, tail: Tensor) -> Negatives:
+        """Put ``head`` [B] or ``tail`` [B] into each triple, as ``replace_head`` [B] says."""
+        return Negatives(
+            torch.where(replace_head, head, self.head).unsqueeze(1),
+            torch.where(replace_head, self.tail, tail).unsqueeze(1),
+        )
+
     def __len__(self) -> int:
         return len(self.head)
-
-
-@dataclass(frozen=True)
-class Negatives:
-    """False triples for each triple of a batch; they keep its relation."""
-
-    head: Tensor  # [B, K]
-    tail: Tensor  # [B, K]
 
 
 Gather = Callable[[Tensor, Tensor], Tensor]

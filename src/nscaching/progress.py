@@ -75,6 +75,11 @@ class TrainingDisplay(Bar):
         super().__init__(name, float(config.epochs))
         self.epochs, self.epoch, self.loss, self.mrr = config.epochs, 0, "", ""
 
+    def announce(self, plan: str) -> None:
+        """Hear which kernels run; the first step may have to compile them."""
+        self.console.print(Text(plan), style="dim", soft_wrap=True)
+        self.show(0.0, float(self.epochs), "first step: kernels are compiled at first use")
+
     def observe(self, record: dict[str, Any]) -> None:
         """Hear a finished epoch or ranking."""
         if "split" not in record:

@@ -124,6 +124,7 @@ def train(
     overwrite: bool = False,
     observe: Callable[[Record], None] | None = None,
     progress: Progress | None = None,
+    announce: Callable[[str], None] | None = None,
     **settings: Any,  # noqa: ANN401  (fields of TrainConfig)
 ) -> Run:
     """Train a model on a graph.
@@ -131,7 +132,7 @@ def train(
     ``settings`` are the fields of ``TrainConfig``, changed from ``config`` or else from the
     defaults: ``train(graph, model="TransE", sampler="nscaching", epochs=100, seed=1)``. With
     ``out`` the run folder is written while training goes on; ``observe`` hears every record,
-    ``progress`` every step.
+    ``progress`` every step, ``announce`` which kernels run and why.
     """
     config = TrainConfig.from_dict({**(config or TrainConfig()).to_dict(), **settings})
     config = dataclasses.replace(
@@ -147,7 +148,10 @@ def train(
         config = dataclasses.replace(config, pretrain=str(user_path(config.pretrain).resolve()))
     threads = torch.get_num_threads()
     try:
-        return _train(Trainer(graph, config, start, progress), folder, overwrite, observe)
+        trainer = Trainer(graph, config, start, progress)
+        if announce is not None:
+            announce(trainer.plan())
+        return _train(trainer, folder, overwrite, observe)
     except Exception:
         if folder is not None:
             folder.discard()
@@ -167,6 +171,7 @@ def _train(
     run.record = {
         "device": trainer.device.type,
         "threads": torch.get_num_threads(),
+        "kernels": trainer.kernels.name,
         "penalty": penalty(trainer.config, trainer.model),
     }
     if folder is not None:

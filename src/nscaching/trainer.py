@@ -15,7 +15,7 @@ from nscaching.config import TrainConfig
 from nscaching.errors import UserError
 from nscaching.evaluation import Queries, metrics, rank
 from nscaching.graph import KnowledgeGraph, Side
-from nscaching.kernels import Learning, choose_kernels
+from nscaching.kernels import AutogradLearner, Learning, choose_kernels
 from nscaching.models import MODELS
 from nscaching.objectives import choose_objective, penalty
 from nscaching.probes import EpochMeter
@@ -76,6 +76,20 @@ class Trainer:
         self.best: dict[str, Tensor] = {}
         self.best_epoch, self.best_mrr = 0, float("-inf")
         self.seconds = 0.0  # spent in training, evaluation apart
+
+    def plan(self) -> str:
+        """Say in one line which kernels run, and why."""
+        parts = [f"{self.kernels.name} kernels ({self.kernels.reason})"]
+        if self.kernels.name != "reference":
+            if isinstance(self.learner, AutogradLearner):
+                parts.append(f"{self.config.model} has no gradient of its own there: autograd")
+            if self.config.filter_known:
+                parts.append("known triples are filtered on the plain path")
+            elif self.model.form is None:
+                parts.append(
+                    f"{self.config.model} says no query form: candidates on the plain path"
+                )
+        return "; ".join(parts)
 
     def train(self, observe: Callable[[Record], None]) -> None:
         """Run all epochs and rank the test triples with the parameters that were best.

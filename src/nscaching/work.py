@@ -12,6 +12,7 @@ from nscaching import datasets
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
+from nscaching.kernels import choose_kernels
 from nscaching.models import MODELS
 from nscaching.plots import plot_comparison
 from nscaching.progress import TrainingDisplay, counting, downloading
@@ -57,6 +58,7 @@ def note_differences(graph: KnowledgeGraph, config: TrainConfig, file: Path) -> 
         "data_fingerprint": graph.fingerprint,
         "device": choose_device(config.device).type,
         "threads": config.threads or torch.get_num_threads(),
+        "kernels": choose_kernels(config.kernels, choose_device(config.device)).name,
     }
     for name, value in here.items():
         if record.get(name, value) != value:
@@ -76,6 +78,7 @@ def train(
             overwrite=overwrite,
             observe=display.observe,
             progress=display.progress,
+            announce=display.announce,
         )
 
 

@@ -9,16 +9,16 @@ from nscaching.kernels._base import (
     IsKnown,
     Kernels,
     Known,
-    corrupt,
 )
 from nscaching.kernels.dispatch import choose_kernels
-from nscaching.kernels.learner import Learner, Learning
+from nscaching.kernels.learner import AutogradLearner, Learner, Learning
 
 __all__ = [
     "HEAD_FRESH",
     "HEAD_NOISE",
     "TAIL_FRESH",
     "TAIL_NOISE",
+    "AutogradLearner",
     "CacheSide",
     "IsKnown",
     "Kernels",
@@ -26,5 +26,4 @@ __all__ = [
     "Learner",
     "Learning",
     "choose_kernels",
-    "corrupt",
 ]

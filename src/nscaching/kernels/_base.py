@@ -16,7 +16,7 @@ from nscaching.kernels.learner import AutogradLearner, Learner, Learning
 from nscaching.models import Model, plain_distances
 from nscaching.strategies import repeated, select
 
-__all__ = ["CacheSide", "IsKnown", "Kernels", "Known", "corrupt"]
+__all__ = ["CacheSide", "IsKnown", "Kernels", "Known"]
 
 # What random numbers of a step are for.
 COIN, ENTITY, SLOT, HEAD_FRESH, HEAD_NOISE, TAIL_FRESH, TAIL_NOISE = range(7)
@@ -48,14 +48,6 @@ class Known:
     start: Tensor  # [n]
     end: Tensor  # [n]
     answers: Tensor  # int32 [all]
-
-
-def corrupt(batch: Batch, replace_head: Tensor, head: Tensor, tail: Tensor) -> Negatives:
-    """Put ``head`` [B] or ``tail`` [B] into each triple, as ``replace_head`` [B] says."""
-    return Negatives(
-        torch.where(replace_head, head, batch.head).unsqueeze(1),
-        torch.where(replace_head, batch.tail, tail).unsqueeze(1),
-    )
 
 
 class Kernels:
@@ -111,7 +103,7 @@ class Kernels:
             slot = random.whole(self.bits(SLOT, seed, tick, len(batch)), caches[0].shape[1])
             keys = (batch.head_key, batch.tail_key)
             head, tail = (ids[key, slot].long() for ids, key in zip(caches, keys, strict=True))
-        return corrupt(batch, replace_head, head, tail), replace_head
+        return batch.corrupt(replace_head, head, tail), replace_head
 
     def coin(self, batch: Batch, chance: Tensor, seed: int, tick: Tensor) -> Tensor:
         """Choose for each triple [B] whether its head is to be replaced, else its tail."""

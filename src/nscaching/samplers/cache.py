@@ -16,7 +16,6 @@ from nscaching.kernels import (
     TAIL_NOISE,
     CacheSide,
     Kernels,
-    corrupt,
 )
 from nscaching.models import Model
 from nscaching.samplers._base import SAMPLERS, Sampler
@@ -85,7 +84,7 @@ class NSCaching(Sampler):
             return negatives
         self.replace_head = self.choose_head(batch)
         head, tail = (self._draw(side, batch.key(side), model) for side in Side)
-        return corrupt(batch, self.replace_head, head, tail)
+        return batch.corrupt(self.replace_head, head, tail)
 
     @torch.no_grad()
     def _draw(self, side: Side, key: Tensor, model: Model) -> Tensor:

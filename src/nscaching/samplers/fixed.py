@@ -9,7 +9,6 @@ from torch import Tensor
 
 from nscaching.batches import Batch, Negatives
 from nscaching.graph import Side
-from nscaching.kernels import corrupt
 from nscaching.models import Model
 from nscaching.samplers._base import SAMPLERS, Sampler
 
@@ -36,7 +35,7 @@ class Uniform(Sampler):
         for side, rows in ((Side.HEAD, replace_head), (Side.TAIL, ~replace_head)):
             key = batch.key(side)[rows]
             entity[rows] = self._without_known(side, key, entity[rows])
-        return corrupt(batch, replace_head, entity, entity)
+        return batch.corrupt(replace_head, entity, entity)
 
     def phase(self) -> object:
         """All steps are alike, but for the search of entities that are not known."""

@@ -67,9 +67,14 @@ class Sampler(ABC):
         """
         return None
 
-    @abstractmethod
     def sample(self, batch: Batch, model: Model) -> Negatives:
-        """Make the negatives of a batch (Algorithm 2, steps 5 to 7)."""
+        """Make the negatives of a batch (Algorithm 2, steps 5 to 7), new ones with every call."""
+        self.tick += 1
+        return self.negatives(batch, model)
+
+    @abstractmethod
+    def negatives(self, batch: Batch, model: Model) -> Negatives:
+        """Make the negatives of a batch in this step."""
 
     def update(self, batch: Batch, model: Model) -> None:  # noqa: B027  (fixed ones do not learn)
         """Learn from the batch, with the parameters of before its gradient step (step 8)."""

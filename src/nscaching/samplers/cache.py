@@ -73,9 +73,8 @@ class NSCaching(Sampler):
         plain = self.config.draw == "uniform" and not self.config.filter_known
         return ("refresh" if self.refreshing else "draw") if plain else None
 
-    def sample(self, batch: Batch, model: Model) -> Negatives:
+    def negatives(self, batch: Batch, model: Model) -> Negatives:
         """Draw an entity from the head cache or the tail cache of each triple (steps 5 to 7)."""
-        self.tick += 1
         if self.phase() is not None:
             caches = [self.cache[side] for side in Side]
             negatives, self.replace_head = self.kernels.draw(

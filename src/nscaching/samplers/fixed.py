@@ -24,9 +24,8 @@ class Uniform(Sampler):
 
     side: ClassVar[Literal["bernoulli", "uniform"]] = "uniform"
 
-    def sample(self, batch: Batch, model: Model) -> Negatives:
+    def negatives(self, batch: Batch, model: Model) -> Negatives:
         """Draw one negative per triple."""
-        self.tick += 1
         if not self.config.filter_known:
             return self.kernels.draw(
                 batch, self.head_probability, self.entities, self.seed, self.tick

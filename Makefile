@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types tests world clean
+.PHONY: demo test lint types tests bench world clean
 
 demo: $(READY)
 	@$(BIN)/nscaching demo
@@ -19,6 +19,9 @@ types: $(READY)
 
 tests: $(READY)
 	$(BIN)/pytest -n 2
+
+bench: $(READY)  ## seconds per epoch and ranking on this machine
+	$(BIN)/python benchmarks/speed.py
 
 world: $(READY)  ## make the embedded data set anew
 	$(BIN)/python tools/build_world.py

@@ -177,7 +177,7 @@ def kept_chances(temperature, candidates="set", scores=FIXED):
 
 
 # Fast twins of the reference path: NAME stands for NameKernels in nscaching.kernels.NAME_kernels.
-TWINS = ["numba"]
+TWINS = ["numba", "triton"]
 
 # What runs in an interpreter, some hundred steps in a second, does little of the work.
 SLOW = {"triton"}
@@ -227,12 +227,6 @@ def for_twins(examples, **arguments):
         return run
 
     return decorate
-
-
-def one_defect(request, path, reason, where=("numba",)):
-    """Expect a test to fail on the paths that are known to be wrong."""
-    if path in where:
-        request.applymarker(pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason))
 
 
 def random_steps(model, sizes, seed=0, untouched=0):

@@ -16,7 +16,6 @@ from helpers import (
     new_kernels,
     new_model,
     new_sampler,
-    one_defect,
     paths,
     random_graph,
     random_steps,
@@ -95,7 +94,7 @@ def test_rounded_rows(twin, model, learning):
 
 @paths
 def test_order_and_repeats_of_keys_do_not_matter(path):
-    case = one_case(batch=9)
+    case = one_case(batch=share(path, 9))
     once = case.refreshed(path)
     case.keys = [torch.cat([key.flip(0), torch.tensor([-1]), key]) for key in case.keys]
     for one, other in zip(once, case.refreshed(path), strict=True):
@@ -112,7 +111,7 @@ def test_no_keys(path):
 
 @paths
 def test_seed_tick_and_side_decide(path):
-    case = one_case(refresh="uniform", batch=9)
+    case = one_case(refresh="uniform", batch=share(path, 9))
     case.keys[1] = case.keys[0]
     one = case.caches[0]
     case.caches = [
@@ -185,8 +184,7 @@ far_apart = pytest.mark.parametrize(
 
 @paths
 @far_apart
-def test_scores_too_far_apart(path, values, request):
-    one_defect(request, path, "an infinite interval: no threshold, and ids beyond the row's end")
+def test_scores_too_far_apart(path, values):
     case = scored(values, [0, 2], n2=40, refresh="top")
     assert len(case.offers(case.caches[0], 0)) == len(values)
     after = case.refreshed(path)[0]
@@ -197,9 +195,7 @@ def test_scores_too_far_apart(path, values, request):
 @paths
 @pytest.mark.parametrize("refresh", STRATEGIES)
 @pytest.mark.parametrize("candidates", ["set", "slots"])
-def test_a_diverged_model_leaves_entities_in_the_cache(path, refresh, candidates, request):
-    if refresh != "uniform":
-        one_defect(request, path, "an infinite interval: ids beyond the row's end")
+def test_a_diverged_model_leaves_entities_in_the_cache(path, refresh, candidates):
     values = [1.0, float("nan"), float("inf"), 2.0, float("nan"), float("-inf"), 3.0]
     case = scored(values, [0, 1, 2], n2=9, refresh=refresh, candidates=candidates)
     after = case.refreshed(path)[0]

@@ -39,6 +39,7 @@ def select(
         keys = random.clone() if strategy == "uniform" else random + scores / temperature
     if excluded is None:
         return keys.topk(count, dim=1).indices
+    keys.clamp_(min=torch.finfo(keys.dtype).min)  # −inf is for the excluded alone
     order = keys.masked_fill_(excluded, float("-inf")).topk(count, dim=1).indices
     left = (~excluded).sum(1, keepdim=True).clamp(min=1)
     turn = torch.arange(count, device=scores.device).unsqueeze(0) % left

@@ -67,7 +67,11 @@ class Trainer:
             weight_decay=penalty(config, self.model) * share,
             rows=config.optimizer == "row-adam",
         )
-        self.learner = self.kernels.learner(self.model, learning)
+        self.learner = (
+            self.kernels.learner(self.model, learning)
+            if self.sampler.one_side
+            else AutogradLearner(self.model, learning)
+        )
         self.meter = EpochMeter(self.device)
         plain = self.model.form is None  # its refresh finds out how many keys there are
         self.step = self.kernels.capture(self._step, None if plain else self.sampler.phase)
@@ -82,7 +86,7 @@ class Trainer:
         parts = [f"{self.kernels.name} kernels ({self.kernels.reason})"]
         if self.kernels.name != "reference":
             if isinstance(self.learner, AutogradLearner):
-                parts.append(f"{self.config.model} has no gradient of its own there: autograd")
+                parts.append("gradients by autograd")
             if self.config.filter_known:
                 parts.append("known triples are filtered on the plain path")
             elif self.model.form is None:
@@ -109,6 +113,7 @@ class Trainer:
         if not every:
             self.keep(self.config.epochs)
         self.model.load_state_dict(self.best)
+        self.learner.reload()
         if len(self.graph.test):
             observe(self.rank("test", self.best_epoch))
 

@@ -71,7 +71,7 @@ class Kernels:
         return plain_gather(columns, row)
 
     def learner(self, model: Model, learning: Learning) -> Learner:
-        """Return what makes the gradient steps."""
+        """Return what makes the gradient steps: one negative per triple, one side replaced."""
         return AutogradLearner(model, learning)
 
     def capture(self, step: Step, phase: Callable[[], object] | None) -> Step:
@@ -129,7 +129,8 @@ class Kernels:
 
         Repeated keys are refreshed once. The result depends on seed, tick and key alone, not on
         the order of keys. What is kept of a set is in ascending order, what is kept of slots in
-        the order that they had: drawing the third, say, gives the same on every path.
+        the order that they had: drawing the third, say, gives the same on every path. Where there
+        are fewer than N1 to keep, they are taken again in turn, in any order.
         """
         for cache, key in zip(sides, keys, strict=True):
             key = key[key >= 0].unique()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 
 import torch
@@ -14,26 +13,41 @@ __all__ = ["choose_kernels"]
 
 
 def choose_kernels(name: str, device: torch.device) -> Kernels:
-    """Return the path that "auto", "reference", "numba" or "triton" stands for on a device."""
+    """Return the path that "auto", "reference", "numba" or "triton" stands for on a device.
+
+    Where the fitting one cannot run, auto takes the reference path and says why.
+    """
     if name == "reference":
         return Kernels()
-    fitting = "triton" if device.type == "cuda" else "numba"
-    if name == "triton" and os.environ.get("TRITON_INTERPRET") == "1":
-        fitting = "triton"
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    on_cpu = device.type == "cpu" and not (name == "triton" and interpreted)
+    fitting = "numba" if on_cpu else "triton"
     if name not in ("auto", fitting):
         where = "the CPU" if device.type == "cpu" else "a GPU"
         raise UserError(
             f"--kernels {name} does not run on {where}; use auto, reference or {fitting}"
         )
-    if importlib.util.find_spec(fitting) is None:
-        if name == fitting:
-            raise UserError(f"--kernels {name}: {name} is not installed (pip install {name})")
-        return Kernels(f"{fitting} is not installed")
     reason = "asked for" if name == fitting else f"the device is {device.type}"
-    if fitting == "numba":
-        from nscaching.kernels.numba_kernels import NumbaKernels
+    try:
+        return _numba(reason) if on_cpu else _triton(reason, device)
+    except ModuleNotFoundError:
+        problem = f"{fitting} is not installed (pip install {fitting})"
+    except Exception as error:  # these two can fail in many ways: versions, compilers, drivers
+        problem = f"{fitting} does not work here: {' '.join(str(error).split())[:200]}"
+    if name == fitting:
+        raise UserError(f"--kernels {name}: {problem}")
+    return Kernels(problem)
 
-        return NumbaKernels(reason)
+
+def _numba(reason: str) -> Kernels:
+    from nscaching.kernels.numba_kernels import NumbaKernels
+
+    return NumbaKernels(reason)
+
+
+def _triton(reason: str, device: torch.device) -> Kernels:
     from nscaching.kernels.triton_kernels import TritonKernels
 
-    return TritonKernels(reason)
+    kernels = TritonKernels(reason)
+    kernels.try_out(device)
+    return kernels

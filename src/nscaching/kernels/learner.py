@@ -38,6 +38,9 @@ class Learner(ABC):
     def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
         """Learn from a batch; add loss, count of teaching triples, gradient norm to sums [3]."""
 
+    def reload(self) -> None:  # noqa: B027  (most keep nothing of them)
+        """Hear that the parameters were changed from outside."""
+
 
 class AutogradLearner(Learner):
     """Any model: torch's autograd and torch's Adam."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from nscaching.batches import Batch, Negatives
@@ -97,16 +98,24 @@ class NumbaLearner(Learner):
         self.direction = {cpu_step.TRANSH: "normal", cpu_step.TRANSD: "relation_projection"}.get(
             self.kind
         )
-        self.ready = dict(self.tables)
-        for name, table in self.tables.items():
-            if self.unit.get(name):
-                self.ready[name] = torch.nn.functional.normalize(torch.from_numpy(table)).numpy()
+        self.ready = {
+            name: np.empty_like(table) if self.unit.get(name) else table
+            for name, table in self.tables.items()
+        }
         self.rows, self.relations = self.ready["entity"], self.ready["relation"]
         self.directions = self.ready[self.direction] if self.direction else NO_ROWS
-        self.shift = NONE
-        if self.kind == cpu_step.TRANSD:
-            self.shift = (self.rows * self.tables["entity_projection"]).sum(1)
+        has_shift = self.kind == cpu_step.TRANSD
+        self.shift = np.empty(model.entities, np.float32) if has_shift else NONE
+        self.reload()
         self._room(0)
+
+    def reload(self) -> None:
+        """Make all rows ready anew."""
+        for name, table in self.tables.items():
+            if self.unit.get(name):
+                self.ready[name][:] = F.normalize(torch.from_numpy(table)).numpy()
+        if self.shift.size:
+            self.shift[:] = (self.rows * self.tables["entity_projection"]).sum(1)
 
     def _room(self, batch: int) -> None:
         """Make room for the gradients of a batch."""
@@ -121,7 +130,7 @@ class NumbaLearner(Learner):
         self.starts = np.empty(3 * batch + 1, np.int64)
 
     def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
-        """Learn from a batch with one negative per triple."""
+        """Learn from a batch with one negative per triple, of which one side was replaced."""
         n, run = len(batch), self.threads.run
         if n > len(self.loss):
             self._room(n)

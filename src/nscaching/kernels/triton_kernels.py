@@ -66,7 +66,7 @@ class TritonLearner(Learner):
         self.squares = {name: torch.zeros_like(table) for name, table in self.tables.items()}
         self.unit = UNIT.get(type(model), ())
         self.ready = {
-            name: F.normalize(table) if name in self.unit else table
+            name: torch.empty_like(table) if name in self.unit else table
             for name, table in self.tables.items()
         }
         self.gradients = {
@@ -77,10 +77,8 @@ class TritonLearner(Learner):
         self.rows, self.relations = self.ready["entity"], self.ready["relation"]
         self.direction = DIRECTIONS.get(type(model), "")
         self.directions = self.ready[self.direction] if self.direction else self.relations
-        self.shift, self.projection = self.rows.new_empty(1), ""
-        if isinstance(model, TransD):
-            self.projection = "entity_projection"
-            self.shift = (self.rows * self.tables[self.projection]).sum(1)
+        self.projection = "entity_projection" if isinstance(model, TransD) else ""
+        self.shift = self.rows.new_empty(model.entities if self.projection else 1)
         self.g_shift = torch.zeros_like(self.shift, dtype=torch.int64)
         self.touched = {
             "entity": torch.zeros(model.entities, dtype=torch.int32, device=device),
@@ -89,6 +87,7 @@ class TritonLearner(Learner):
         """Rows that have a gradient: that of others is zero and need not be read."""
         self.rounded: Tensor | None = None
         """Rows rounded to bfloat16, once a refresh has asked for them."""
+        self.reload()
         self.betas = torch.tensor(BETAS, dtype=torch.float64, device=device)
         self.powers = torch.ones(2, dtype=torch.float64, device=device)  # β₁ᵗ, β₂ᵗ
         # A program moves some rows; their partial sums of squares follow one another.
@@ -101,6 +100,15 @@ class TritonLearner(Learner):
         self.partial = torch.zeros(sum(self.programs.values()), device=device)
         self.losses = self.teachings = torch.empty(0, device=device)
 
+    def reload(self) -> None:
+        """Make all rows ready anew."""
+        for name in self.unit:
+            self.ready[name].copy_(F.normalize(self.tables[name]))
+        if self.projection:
+            self.shift.copy_((self.rows * self.tables[self.projection]).sum(1))
+        if self.rounded is not None:
+            self.rounded.copy_(self.rows)
+
     def rounded_rows(self) -> Tensor:
         """Return the ready rows in bfloat16; from now on each step keeps them so."""
         if self.rounded is None:
@@ -108,7 +116,7 @@ class TritonLearner(Learner):
         return self.rounded
 
     def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
-        """Learn from a batch with one negative per triple."""
+        """Learn from a batch with one negative per triple, of which one side was replaced."""
         n, size = len(batch), self.rows.shape[1]
         if n > len(self.losses):
             self.losses, self.teachings = (self.rows.new_empty(n) for _ in range(2))
@@ -160,6 +168,12 @@ class TritonKernels(Kernels):
         self._learner: TritonLearner | None = None
         self._seeds: dict[int, Tensor] = {}
         self._owners: dict[Side, Tensor] = {}
+
+    def try_out(self, device: torch.device) -> None:
+        """Compile and run a small kernel; raises whatever goes wrong, such as no C compiler."""
+        columns = torch.arange(6, device=device).reshape(2, 3)
+        if self.gather(columns, columns[0, 1:]).tolist() != [[1, 2], [4, 5]]:
+            raise RuntimeError("a kernel gave a wrong result")
 
     def learner(self, model: Model, learning: Learning) -> Learner:
         """Return a compiled learner where there is one."""
@@ -256,9 +270,10 @@ class TritonKernels(Kernels):
             refresh.refresh[(n,)](
                 key, owner, cache.ids, cache.anchor, cache.relation,
                 self.seeds(seed, tick.device), tick, rows, *tables, query, direction,
-                model.entities, float(config.temperature), N1=config.n1, N2=config.n2,
+                model.entities, float(config.temperature),
+                -1.0 if cache.side is Side.HEAD else 1.0, N1=config.n1, N2=config.n2,
                 C=many, D=size, CHUNK=CHUNK,
-                KIND=kind, IS_HEAD=cache.side is Side.HEAD, FORM=FORMS[model.form],
+                KIND=kind, FORM=FORMS[model.form],
                 NORM=model.norm, UNIT=model.unit_projection, HAS_SHIFT=has_shift,
                 STRATEGY=STRATEGIES[config.refresh], SHARED=config.shared_candidates,
                 DISTINCT=config.candidates == "set", FRESH=cache.fresh, NOISE=cache.noise,

@@ -29,6 +29,12 @@ class Sampler(ABC):
     side: ClassVar[Literal["bernoulli", "uniform"] | None] = None
     """How head or tail is chosen; None: as the configuration says."""
 
+    one_side: ClassVar[bool] = False
+    """Whether it gives one negative per triple, with head or tail replaced but never both.
+
+    Compiled gradients take those alone; with other negatives autograd is used.
+    """
+
     def __init__(
         self,
         graph: KnowledgeGraph,

@@ -40,6 +40,8 @@ class NSCaching(Sampler):
     and keeps N1 of them; it happens once per key and batch, however many triples share the key.
     """
 
+    one_side = True
+
     def __init__(
         self,
         graph: KnowledgeGraph,

@@ -23,6 +23,7 @@ class Uniform(Sampler):
     """Replaces the head or the tail, by a fair coin, with an entity drawn uniformly."""
 
     side: ClassVar[Literal["bernoulli", "uniform"]] = "uniform"
+    one_side = True
 
     def negatives(self, batch: Batch, model: Model) -> Negatives:
         """Draw one negative per triple."""

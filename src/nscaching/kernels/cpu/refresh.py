@@ -18,6 +18,9 @@ IMPORTANCE, TOP, UNIFORM = 0, 1, 2
 # Rows are asked for this many candidates ahead, a cache line (of 16 numbers) at a time.
 AHEAD, LINE = 8, 16
 
+# Infinite scores are taken for the largest numbers, which compare and can be halved.
+LARGEST = np.float32(3.4028234e38)
+
 # Halvings after which the threshold of a choice is as exact as float32 can be.
 HALVINGS = 300
 
@@ -99,7 +102,7 @@ def threshold(values, count, wanted):
     if above >= wanted:
         return high
     for _ in range(HALVINGS):  # at or above low: enough; at or above high: too few
-        middle = low + (high - low) * np.float32(0.5)
+        middle = np.float32(0.5) * low + np.float32(0.5) * high  # the difference may overflow
         if not (low < middle < high):
             break
         above = 0
@@ -166,6 +169,8 @@ def refresh(
             else:
                 for c in range(count):
                     values[c] = values[c] * scale + gumbel(bits(noise, index[c]))
+        for c in range(count):
+            values[c] = min(max(values[c], -LARGEST), LARGEST)
         if count > n1:
             _keep(cache[k], ids, values, count, threshold(values, count, n1))
         else:  # fewer than wanted: taken again in turn
@@ -184,7 +189,7 @@ def _keep(kept, ids, values, count, least):
     level = kept.size - above
     place = 0
     for c in range(count):
-        if values[c] > least or (values[c] == least and level > 0):
+        if place < kept.size and (values[c] > least or (values[c] == least and level > 0)):
             level -= values[c] == least
             kept[place] = ids[c]
             place += 1

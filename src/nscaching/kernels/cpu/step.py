@@ -203,6 +203,8 @@ def gradients(
             loss[i] = softplus(-positive) + wrong
             teaching[i] = wrong > np.float32(logistic_zero)
             up, down = -sigmoid(-positive), sigmoid(negative)
+        if x == h and y == t:  # the negative is the positive: together, so that they cancel
+            up, down = up + down, ZERO
         active[i] = up != 0 or down != 0
         if not active[i]:
             continue
@@ -295,7 +297,7 @@ def adam(row, mean, square, g, size, root, decay):
     for i in range(row.size):
         gradient = g[i] + decay * row[i]
         mean[i] += np.float32(0.1) * (gradient - mean[i])
-        square[i] += np.float32(0.001) * (gradient * gradient - square[i])
+        square[i] = np.float32(0.999) * square[i] + np.float32(0.001) * gradient * gradient
         row[i] -= size * mean[i] / (np.sqrt(square[i]) * root + np.float32(1e-8))
 
 

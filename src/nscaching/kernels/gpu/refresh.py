@@ -71,9 +71,9 @@ def claim(key, owner, B, BLOCK: tl.constexpr):
 def refresh(
     key, owner, ids, anchor, relation, seeds, tick,
     rows, anchors, relations, directions, shift, query, directions_given,
-    E, temperature,
+    E, temperature, sign,
     N1: tl.constexpr, N2: tl.constexpr, C: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr,
-    KIND: tl.constexpr, IS_HEAD: tl.constexpr, FORM: tl.constexpr, NORM: tl.constexpr,
+    KIND: tl.constexpr, FORM: tl.constexpr, NORM: tl.constexpr,
     UNIT: tl.constexpr, HAS_SHIFT: tl.constexpr, STRATEGY: tl.constexpr, SHARED: tl.constexpr,
     DISTINCT: tl.constexpr, FRESH: tl.constexpr, NOISE: tl.constexpr,
 ):  # fmt: skip
@@ -81,6 +81,7 @@ def refresh(
 
     FORM is 0 dot, 1 distance, 2 shifted distance; STRATEGY 0 importance, 1 top, 2 uniform.
     rows [E, D] are those of candidates, which may be rounded, anchors [E, D] those of queries.
+    The sign of the relation is +1 for tails and −1 for heads.
     """
     i = tl.program_id(0)
     k = tl.load(key + i)
@@ -156,18 +157,16 @@ def refresh(
                 r_d = tl.load(r + d, inner, 0.0)
                 if KIND == COMPLEX:
                     a_im = tl.load(a + HALF + d, inner, 0.0)
-                    r_im = tl.load(r + HALF + d, inner, 0.0)
-                    if IS_HEAD:
-                        r_im = -r_im
+                    r_im = sign * tl.load(r + HALF + d, inner, 0.0)
                     e_im = tl.load(e[:, None] + HALF + d[None, :], inside, 0.0).to(tl.float32)
                     q_im = a_d * r_im + a_im * r_d
                     value += tl.sum(e_im * q_im[None, :], 1)
                     q_d = a_d * r_d - a_im * r_im
                 elif KIND == TRANSE:
-                    q_d = a_d - r_d if IS_HEAD else a_d + r_d
+                    q_d = a_d + sign * r_d
                 elif (KIND == TRANSH) or (KIND == TRANSD):
                     q_d = scale * (a_d + s * tl.load(v + d, inner, 0.0))
-                    q_d = q_d - r_d if IS_HEAD else q_d + r_d
+                    q_d += sign * r_d
                 else:
                     q_d = a_d * r_d
             if FORM == 0:
@@ -190,6 +189,8 @@ def refresh(
 
     # The N1 largest: above a threshold all, level with it until the row is full. Halving the
     # interval until N1 are at or above its middle takes a dozen counts, less than a sort.
+    # Infinite scores are taken for the largest numbers, which compare and can be halved.
+    value = tl.minimum(tl.maximum(value, -3.4028234e38), 3.4028234e38)
     value = tl.where(valid, value, float("-inf"))
     low = tl.min(tl.where(valid, value, float("inf")), 0)
     high = tl.max(value, 0)
@@ -200,7 +201,7 @@ def refresh(
         count = tl.sum((value >= middle).to(tl.int32), 0)
         low = tl.where(count >= N1, middle, low)
         high = tl.where(count >= N1, high, middle)
-        middle = low + (high - low) * 0.5
+        middle = 0.5 * low + 0.5 * high  # the difference may overflow
         going = (count != N1) & (low < middle) & (middle < high)
     least = low
     above = valid & (value > least)

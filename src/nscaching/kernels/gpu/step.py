@@ -124,6 +124,7 @@ def gradients(
     x, y = tl.load(false_head + i), tl.load(false_tail + i)
     new_head = x != h
     other = tl.where(new_head, x, y)  # the entity that is not in the positive
+    same = other == tl.where(new_head, h, t)  # … unless the negative is the positive
     HALF: tl.constexpr = D // 2
     END: tl.constexpr = HALF if KIND == COMPLEX else D
     d = tl.arange(0, BLOCK)
@@ -148,6 +149,7 @@ def gradients(
             positive = tl.sum((H * R - H_im * R_im) * T + (H * R_im + H_im * R) * T_im, 0)
             negative = tl.sum((X * R - X_im * R_im) * Y + (X * R_im + X_im * R) * Y_im, 0)
         loss, teaching, up, down = learn(positive, negative, margin, zero, LOGISTIC)
+        up, down = tl.where(same, up + down, up), tl.where(same, 0.0, down)
         tl.store(losses + i, loss)
         tl.store(teachings + i, teaching.to(tl.float32))
         inside = inside & (tl.abs(up) + tl.abs(down) + tl.zeros([BLOCK], tl.float32) > 0)
@@ -188,6 +190,7 @@ def gradients(
         false = tl.where(new_head, p_o + R - p_t, p_h + R - p_o)
         positive, negative = -length(difference, NORM), -length(false, NORM)
         loss, teaching, up, down = learn(positive, negative, margin, zero, LOGISTIC)
+        up, down = tl.where(same, up + down, up), tl.where(same, 0.0, down)
         tl.store(losses + i, loss)
         tl.store(teachings + i, teaching.to(tl.float32))
         inside = inside & (tl.abs(up) + tl.abs(down) + tl.zeros([BLOCK], tl.float32) > 0)
@@ -228,7 +231,7 @@ def moved(row, mean, square, g, size, root, decay):
     """Return the row, its mean and its mean square after a step of Adam."""
     g = g + decay * row
     mean += 0.1 * (g - mean)
-    square += 0.001 * (g * g - square)
+    square = 0.999 * square + 0.001 * g * g
     return row - size * mean / (tl.sqrt(square) * root + 1e-8), mean, square
 
 

@@ -1,0 +1,278 @@
+"""Draws, which path runs, and whole runs, of models of a user's own too."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import strategies as st
+from torch import nn
+
+from helpers import (
+    SLOW,
+    TINY,
+    TWINS,
+    batch_of,
+    for_twins,
+    new_kernels,
+    random_graph,
+    twins,
+)
+from nscaching import TrainConfig, UserError
+from nscaching.batches import Negatives
+from nscaching.graph import Side
+from nscaching.kernels import Kernels, choose_kernels, dispatch
+from nscaching.kernels.numba_kernels import NumbaKernels
+from nscaching.models import MODELS, Form, Model
+from nscaching.models.transe import TransE
+from nscaching.samplers.cache import NSCaching
+from nscaching.trainer import Trainer
+
+
+@for_twins(60, seed=st.integers(0, 10**6), tick=st.integers(0, 10**9), size=st.integers(1, 40))
+def test_draws_agree(twin, seed, tick, size):
+    graph = random_graph()
+    batch = batch_of(graph, np.random.default_rng(seed).integers(len(graph.train), size=size))
+    chance = torch.linspace(0.2, 0.8, len(graph.relations))
+    keys = [len(graph.train_index[side]) for side in Side]
+    ids = [torch.randint(12, (count, 5), dtype=torch.int32) for count in keys]
+    for caches in ([], ids):
+        asked = (batch, chance, 12, seed, torch.tensor(tick), caches)
+        (one, one_side), (other, other_side) = (
+            kernels.draw(*asked) for kernels in (Kernels(), new_kernels(twin))
+        )
+        assert torch.equal(one_side, other_side)
+        assert torch.equal(one.head, other.head)
+        assert torch.equal(one.tail, other.tail)
+
+
+@twins
+def test_gathered_columns(twin):
+    columns = torch.arange(5 * 700).view(5, 700)
+    for row in (torch.tensor([3]), torch.arange(699, -1, -1), torch.tensor([5, 5, 0] * 100)):
+        assert torch.equal(new_kernels(twin).gather(columns, row), columns[:, row])
+
+
+# Which path runs.
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.fixture
+def nothing_interpreted(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+
+
+def hide(monkeypatch, name):
+    """Make a package look as if it were not installed."""
+    monkeypatch.setitem(sys.modules, name, None)
+    forget(monkeypatch)
+
+
+def forget(monkeypatch):
+    """Let the modules that import a compiler be imported anew."""
+    for module in list(sys.modules):
+        if module.startswith("nscaching.kernels.") and module.split(".")[2] in (
+            "cpu", "gpu", "numba_kernels", "triton_kernels"
+        ):  # fmt: skip
+            monkeypatch.delitem(sys.modules, module)
+
+
+def test_the_paths_on_a_cpu():
+    chosen = {name: choose_kernels(name, CPU) for name in ("auto", "reference", "numba")}
+    assert {name: type(kernels) for name, kernels in chosen.items()} == {
+        "auto": NumbaKernels, "reference": Kernels, "numba": NumbaKernels
+    }  # fmt: skip
+    assert {name: kernels.name for name, kernels in chosen.items()} == {
+        "auto": "numba", "reference": "reference", "numba": "numba"
+    }  # fmt: skip
+    assert chosen["auto"].reason == "the device is cpu"
+    assert chosen["reference"].reason == chosen["numba"].reason == "asked for"
+    assert type(choose_kernels("reference", CUDA)) is Kernels
+
+
+@pytest.mark.usefixtures("nothing_interpreted")
+@pytest.mark.parametrize(
+    ("name", "device", "message"),
+    [
+        ("triton", CPU, "--kernels triton does not run on the CPU; use auto, reference or numba"),
+        ("numba", CUDA, "--kernels numba does not run on a GPU; use auto, reference or triton"),
+        ("fast", CPU, "--kernels fast .*; use auto, reference or numba"),
+    ],
+)
+def test_a_path_that_does_not_fit(name, device, message):
+    with pytest.raises(UserError, match=f"^{message}$"):
+        choose_kernels(name, device)
+
+
+@pytest.mark.parametrize(("fitting", "device"), [("numba", CPU), ("triton", CUDA)])
+def test_what_is_not_installed(fitting, device, monkeypatch):
+    hide(monkeypatch, fitting)
+    chosen = choose_kernels("auto", device)
+    assert type(chosen) is Kernels
+    assert (chosen.name, chosen.reason) == (
+        "reference",
+        f"{fitting} is not installed (pip install {fitting})",
+    )
+    assert type(choose_kernels("reference", device)) is Kernels
+    with pytest.raises(UserError, match=f"{fitting} is not installed.*pip install {fitting}"):
+        choose_kernels(fitting, device)
+
+
+def test_what_does_not_work(monkeypatch):
+    broken = ImportError("Numba needs another NumPy\nthan this")
+    monkeypatch.setattr(dispatch, "_numba", lambda reason: (_ for _ in ()).throw(broken))
+    reason = "numba does not work here: Numba needs another NumPy than this"
+    chosen = choose_kernels("auto", CPU)
+    assert (type(chosen), chosen.reason) == (Kernels, reason)
+    with pytest.raises(UserError, match=f"^--kernels numba: {reason}$"):
+        choose_kernels("numba", CPU)
+
+
+def test_the_twins_have_their_names():
+    assert [new_kernels(name).name for name in ["reference", *TWINS]] == ["reference", *TWINS]
+
+
+# Models of a user.
+
+
+class Own(Model):
+    """Two tables, as every model has."""
+
+    family = "semantic"
+
+    def __init__(self, entities, relations, dim, norm=1):
+        super().__init__(entities, relations, dim, norm)
+        self.entity = nn.Parameter(torch.empty(entities, dim))
+        self.relation = nn.Parameter(torch.empty(relations, dim))
+
+
+class Turned(Own):
+    """Σᵢ hᵢ·rᵢ·tᵢ₊₁, by its form."""
+
+    form = Form.DOT
+
+    def score(self, head, relation, tail):
+        return (self.entity[head] * self.relation[relation] * self.entity[tail].roll(-1, -1)).sum(
+            -1
+        )
+
+    def query(self, side, anchor, relation):
+        if side is Side.TAIL:
+            return (self.entity[anchor] * self.relation[relation]).roll(1, -1)
+        return self.entity[anchor].roll(-1, -1) * self.relation[relation]
+
+
+class Sheared(Own):
+    """TransH whose normal is the translation, with vectors of any length."""
+
+    family = "translational"
+    form = Form.SHIFTED
+
+    def direction(self, relation):
+        return self.relation[relation]
+
+    def score(self, head, relation, tail):
+        h, r, t = self.entity[head], self.relation[relation], self.entity[tail]
+        h, t = (e - (r * e).sum(-1, keepdim=True) * r for e in (h, t))
+        return -self.length(h + r - t)
+
+    def query(self, side, anchor, relation):
+        e, r = self.entity[anchor], self.relation[relation]
+        return e - (r * e).sum(-1, keepdim=True) * r + (r if side is Side.TAIL else -r)
+
+
+class Formless(Own):
+    """A model that only has a score."""
+
+    def score(self, head, relation, tail):
+        h, r, t = self.entity[head], self.relation[relation], self.entity[tail]
+        return torch.tanh(h * r - t).sum(-1)
+
+
+class Heavier(TransE):
+    """A score of its own in a class that has a compiled twin."""
+
+    form = None
+
+    def score(self, head, relation, tail):
+        return 2 * super().score(head, relation, tail)
+
+
+def trained(model, path, like, **settings):
+    """Train a little; return losses, caches and the MRR of the test triples.
+
+    It is as little as the path has time for whose run this one is to be like.
+    """
+    graph = random_graph(entities=30, train=6 if like in SLOW else 80)
+    config = TrainConfig(**{**TINY, "model": model, "kernels": path, **settings})
+    trainer = Trainer(graph, config)
+    assert trainer.kernels.name == path
+    before = {side: ids.clone() for side, ids in trainer.sampler.cache.items()}
+    losses = [trainer.epoch(epoch)["loss"] for epoch in (1, 2)]
+    assert all(not torch.equal(ids, before[side]) for side, ids in trainer.sampler.cache.items())
+    return losses, trainer.sampler.cache, trainer.rank("test", 2)["mrr"]
+
+
+@twins
+@pytest.mark.parametrize("candidates", ["set", "slots"])
+@pytest.mark.parametrize("own", [Turned, Sheared, Formless, Heavier])
+def test_a_model_of_a_user(twin, own, candidates):
+    name = f"{__name__}:{own.__name__}"
+    losses, cache, mrr = trained(name, "reference", twin, candidates=candidates)
+    twin_losses, twin_cache, twin_mrr = trained(name, twin, twin, candidates=candidates)
+    assert twin_losses == pytest.approx(losses, rel=1e-5)
+    assert twin_mrr == pytest.approx(mrr)
+    for side in Side:
+        assert torch.equal(cache[side], twin_cache[side])
+
+
+class Twice(NSCaching):
+    """Two negatives of each triple."""
+
+    one_side = False
+
+    def negatives(self, batch, model):
+        first, second = (super(Twice, self).negatives(batch, model) for _ in range(2))
+        return Negatives(
+            torch.cat([first.head, second.tail], 1), torch.cat([first.tail, second.head], 1)
+        )
+
+
+class BothSides(NSCaching):
+    """Head and tail replaced at once."""
+
+    one_side = False
+
+    def negatives(self, batch, model):
+        drawn = super().negatives(batch, model)
+        return Negatives(drawn.tail, drawn.head)
+
+
+@twins
+@pytest.mark.parametrize("own", [Twice, BothSides])
+@pytest.mark.parametrize("name", ["TransE", "ComplEx"])
+def test_a_sampler_of_a_user(twin, own, name):
+    settings = {"sampler": f"{__name__}:{own.__name__}", "norm": 2, "dim": 10}
+    losses, cache, mrr = trained(name, "reference", twin, **settings)
+    twin_losses, twin_cache, twin_mrr = trained(name, twin, twin, **settings)
+    assert twin_losses == pytest.approx(losses, rel=1e-5)
+    assert twin_mrr == pytest.approx(mrr)
+    for side in Side:
+        assert torch.equal(cache[side], twin_cache[side])
+
+
+@twins
+@pytest.mark.parametrize("name", MODELS.names())
+@pytest.mark.parametrize("optimizer", ["adam", "row-adam"])
+def test_a_run_is_the_same_on_every_path(twin, name, optimizer):
+    # In L1 and few dimensions gradients cancel, and Adam makes whole steps of rounding.
+    settings = {"optimizer": optimizer, "norm": 2, "dim": 10}
+    losses, cache, mrr = trained(name, "reference", twin, **settings)
+    twin_losses, twin_cache, twin_mrr = trained(name, twin, twin, **settings)
+    assert twin_losses == pytest.approx(losses, rel=1e-5)
+    assert twin_mrr == pytest.approx(mrr)
+    for side in Side:
+        assert torch.equal(cache[side], twin_cache[side])

@@ -1,6 +1,6 @@
 """Seconds per epoch and per ranking on this machine, beside the plain path and the bare memory.
 
-python benchmarks/speed.py [--data fb15k237] [--device auto] [--parts epochs ranking growth]
+python benchmarks/speed.py [--data fb15k237] [--device auto] [--parts epochs ranking growth profile]
 
 Writes speed-cpu.json or speed-cuda.json and a plot of the same name into --out.
 """
@@ -152,6 +152,60 @@ def growth(graph: KnowledgeGraph, device: torch.device, count: int) -> Iterator[
         yield {"what": what, "size": size, "seconds": epoch_seconds(trainer, count)[0]}
 
 
+def profile(graph: KnowledgeGraph, device: torch.device) -> Iterator[Row]:
+    """Say where the time of a training step goes: by kernel on a GPU, by part of the step else."""
+    for model, sampler in (
+        ("ComplEx", "nscaching"),
+        ("TransE", "nscaching"),
+        ("TransE", "bernoulli"),
+    ):
+        settings = SETTINGS | {"model": model, "sampler": sampler, "device": device.type}
+        trainer = Trainer(graph, TrainConfig(**settings))
+        seconds = epoch_seconds(trainer, 2)[0]
+        parts = kernel_seconds(trainer) if device.type == "cuda" else part_seconds(trainer)
+        parts["everything else"] = max(0.0, seconds - sum(parts.values()))
+        for part, taken in sorted(parts.items(), key=lambda item: -item[1]):
+            if taken > 0.01 * seconds:
+                row = {"model": model, "sampler": sampler, "part": part, "seconds": taken}
+                yield row | {"share": taken / seconds}
+
+
+def kernel_seconds(trainer: Trainer) -> dict[str, float]:
+    """Return the seconds of an epoch that each kernel takes on the GPU."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        trainer.epoch(99)
+        torch.cuda.synchronize()
+    found: dict[str, float] = {}
+    for event in profiler.key_averages():
+        ours = event.key.isidentifier()
+        name = event.key if ours else "PyTorch's kernels and copies"
+        found[name] = found.get(name, 0.0) + event.device_time_total / 1e6
+    return found
+
+
+def part_seconds(trainer: Trainer) -> dict[str, float]:
+    """Return the seconds of an epoch that each part of the step takes."""
+    found: dict[str, float] = {}
+
+    def watch(owner: Any, name: str, what: str) -> None:  # noqa: ANN401
+        inner = getattr(owner, name)
+
+        def timed(*arguments: Any) -> Any:  # noqa: ANN401
+            began = time.perf_counter()
+            result = inner(*arguments)
+            found[what] = found.get(what, 0.0) + time.perf_counter() - began
+            return result
+
+        setattr(owner, name, timed)
+
+    watch(trainer.triples, "batch", "gathering the batch")
+    watch(trainer.sampler, "sample", "drawing")
+    watch(trainer.sampler, "update", "refreshing")
+    watch(trainer.learner, "step", "gradient step and Adam")
+    trainer.epoch(99)
+    return found
+
+
 def machine(device: torch.device, bandwidth: float) -> Row:
     """Say what this was measured on."""
     if device.type == "cuda":
@@ -192,7 +246,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, (bars, lines) = plt.subplots(1, 2, figsize=(12, 4.5), layout="constrained")
+    figure, (bars, lines) = plt.subplots(1, 2, figsize=(15, 5), layout="constrained")
     rows = results.get("epochs", [])
     names = [f"{row['model']}\n{row['sampler']}" for row in rows]
     place = np.arange(len(rows))
@@ -200,7 +254,8 @@ def plot(results: dict[str, Any], path: Path) -> None:
     bars.bar(place + 0.2, [row["seconds"] for row in rows], 0.4, label="fast path")
     bars.set(yscale="log", ylabel="seconds per epoch", title=results["machine"]["device"])
     bars.set_xticks(place, names, fontsize=7)
-    bars.legend()
+    if rows:
+        bars.legend()
     grown: dict[str, list[Row]] = {}
     for row in results.get("growth", []):
         grown.setdefault(row["what"], []).append(row)
@@ -209,7 +264,8 @@ def plot(results: dict[str, Any], path: Path) -> None:
         lines.plot(sizes, [point["seconds"] for point in points], "o-", label=what)
     lines.set(xscale="log", yscale="log", xlabel="times its smallest size")
     lines.set(ylabel="seconds per epoch", title="TransE, nscaching: growth")
-    lines.legend()
+    if grown:
+        lines.legend()
     figure.savefig(path, dpi=110)
 
 
@@ -218,7 +274,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", default="fb15k237")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--parts", nargs="+", default=["epochs", "ranking", "growth"])
+    parser.add_argument("--parts", nargs="+", default=["epochs", "ranking", "growth", "profile"])
     parser.add_argument("--epochs", type=int, default=0, help="to time; 0: 10 on a GPU, 2 else")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     chosen = parser.parse_args()
@@ -237,6 +293,9 @@ def main() -> None:
     if "growth" in chosen.parts:
         results["growth"] = list(growth(graph, device, count))
         show("Growth of an epoch of TransE with nscaching", results["growth"])
+    if "profile" in chosen.parts:
+        results["profile"] = list(profile(graph, device))
+        show("Where an epoch goes", results["profile"])
     chosen.out.mkdir(parents=True, exist_ok=True)
     target = chosen.out / f"speed-{device.type}.json"
     target.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

@@ -180,7 +180,7 @@ def kept_chances(temperature, candidates="set", scores=FIXED):
 TWINS = ["numba", "triton"]
 
 # What runs in an interpreter, some hundred steps in a second, does little of the work.
-SLOW = {"triton"}
+SLOW = set() if torch.cuda.is_available() else {"triton"}
 
 if "triton" in TWINS and not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
@@ -195,6 +195,10 @@ def new_kernels(name) -> Kernels:
     """Make the kernels of a path."""
     if name == "reference":
         return Kernels()
+    if name == "triton" and torch.cuda.is_available():
+        from on_gpu import RemoteKernels
+
+        return RemoteKernels()
     module = importlib.import_module(f"nscaching.kernels.{name}_kernels")
     return getattr(module, f"{name.capitalize()}Kernels")()
 

@@ -207,13 +207,16 @@ def trained(model, path, like, **settings):
     It is as little as the path has time for whose run this one is to be like.
     """
     graph = random_graph(entities=30, train=6 if like in SLOW else 80)
+    if path == "triton" and torch.cuda.is_available():
+        settings["device"] = "cuda"
     config = TrainConfig(**{**TINY, "model": model, "kernels": path, **settings})
     trainer = Trainer(graph, config)
     assert trainer.kernels.name == path
     before = {side: ids.clone() for side, ids in trainer.sampler.cache.items()}
     losses = [trainer.epoch(epoch)["loss"] for epoch in (1, 2)]
     assert all(not torch.equal(ids, before[side]) for side, ids in trainer.sampler.cache.items())
-    return losses, trainer.sampler.cache, trainer.rank("test", 2)["mrr"]
+    cache = {side: ids.cpu() for side, ids in trainer.sampler.cache.items()}
+    return losses, cache, trainer.rank("test", 2)["mrr"]
 
 
 @twins

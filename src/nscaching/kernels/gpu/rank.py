@@ -17,10 +17,12 @@ def distances(
     q = tl.program_id(1) * QUERIES + tl.arange(0, QUERIES)
     e = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     total = tl.zeros([QUERIES, ROWS], tl.float32)
-    for d in range(D):
-        q_d = tl.load(query + d * n + q, q < n, 0.0)
-        e_d = tl.load(rows + d * E + e, e < E, 0.0)
-        difference = q_d[:, None] - e_d[None, :]
+    query += q
+    rows += e
+    for _ in range(D):
+        difference = tl.load(query, q < n, 0.0)[:, None] - tl.load(rows, e < E, 0.0)[None, :]
+        query += n
+        rows += E
         if NORM == 1:
             total += tl.abs(difference)
         else:
@@ -58,11 +60,16 @@ def shifted_distances(
         c = 1.0 / tl.sqrt(tl.maximum(square, 1e-24))
     s *= c
     total = tl.zeros([QUERIES, ROWS], tl.float32)
-    for d in range(D):
-        q_d = tl.load(query + d * n + q, q < n, 0.0)
-        v_d = tl.load(direction + d * n + q, q < n, 0.0)
-        e_d = tl.load(rows + d * E + e, e < E, 0.0)
-        difference = q_d[:, None] - c * e_d[None, :] - s * v_d[:, None]
+    query += q
+    direction += q
+    rows += e
+    for _ in range(D):
+        shifted = c * tl.load(rows, e < E, 0.0)[None, :]
+        shifted += s * tl.load(direction, q < n, 0.0)[:, None]
+        difference = tl.load(query, q < n, 0.0)[:, None] - shifted
+        query += n
+        direction += n
+        rows += E
         if NORM == 1:
             total += tl.abs(difference)
         else:

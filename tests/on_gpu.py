@@ -1,0 +1,93 @@
+"""Triton kernels on a real GPU behind tensors on the CPU: tests of twins run there as here."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+import torch
+
+from nscaching.batches import Batch, Negatives
+from nscaching.kernels.learner import Learner
+from nscaching.kernels.triton_kernels import TritonKernels
+
+
+def there(thing):
+    """Return a copy on the GPU of a tensor, or of what holds tensors."""
+    if isinstance(thing, torch.Tensor):
+        return thing.cuda()
+    if isinstance(thing, list | tuple):
+        return type(thing)(there(part) for part in thing)
+    if dataclasses.is_dataclass(thing):
+        parts = {field.name: getattr(thing, field.name) for field in dataclasses.fields(thing)}
+        return type(thing)(**{name: there(part) for name, part in parts.items()})
+    return thing
+
+
+class RemoteLearner(Learner):
+    """Learns on the GPU and brings the parameters back after every step."""
+
+    def __init__(self, model, far_model, learner):
+        self.model, self.far_model, self.learner = model, far_model, learner
+
+    def step(self, batch: Batch, negatives: Negatives, sums) -> None:
+        far_sums = there(sums)
+        self.learner.step(there(batch), there(negatives), far_sums)
+        sums.copy_(far_sums)
+        self.model.load_state_dict(self.far_model.state_dict())
+
+    def reload(self) -> None:
+        self.far_model.load_state_dict(self.model.state_dict())
+        self.learner.reload()
+
+    def __getattr__(self, name):
+        return getattr(self.learner, name)
+
+
+class RemoteKernels(TritonKernels):
+    """Takes and gives tensors on the CPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.far_models = {}
+
+    def far(self, model):
+        """Return the model's copy on the GPU; one that learns there has its own parameters."""
+        known = self.far_models.get(id(model))
+        if known is None:
+            return copy.deepcopy(model).cuda()
+        return known[1]
+
+    def learner(self, model, learning):
+        far_model = copy.deepcopy(model).cuda()
+        self.far_models[id(model)] = (model, far_model)  # the model, so that its id stays its own
+        return RemoteLearner(model, far_model, super().learner(far_model, learning))
+
+    def gather(self, columns, row):
+        return super().gather(there(columns), there(row)).cpu()
+
+    def draw(self, batch, chance, entities, seed, tick, caches=()):
+        asked = there((batch, chance)), there((tick, list(caches)))
+        negatives, replace_head = super().draw(*asked[0], entities, seed, *asked[1])
+        return Negatives(negatives.head.cpu(), negatives.tail.cpu()), replace_head.cpu()
+
+    def refresh(self, sides, keys, model, config, seed, tick, is_known=None):
+        far_sides = there(list(sides))
+        known = is_known and (lambda side, *ids: is_known(side, *(i.cpu() for i in ids)).cuda())
+        super().refresh(
+            far_sides, there(list(keys)), self.far(model), config, seed, there(tick), known
+        )
+        for near, far in zip(sides, far_sides, strict=True):
+            near.ids.copy_(far.ids)
+
+    def score_all(self, model, side, anchor, relation):
+        far_model = self.far(model)
+        if far_model.form is None or far_model.form.name != "SHIFTED":
+            return model.score_all(side, anchor, relation, self.distances)
+        return super().score_all(far_model, side, there(anchor), there(relation)).cpu()
+
+    def distances(self, query, rows, norm):
+        return super().distances(there(query.detach()), there(rows.detach()), norm).cpu()
+
+    def count(self, scores, answer, known):
+        return super().count(there(scores.detach()), there(answer), there(known)).cpu()

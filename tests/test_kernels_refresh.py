@@ -7,6 +7,7 @@ import torch
 from hypothesis import strategies as st
 
 from helpers import (
+    SLOW,
     batch_of,
     fast_paths,
     for_twins,
@@ -234,7 +235,7 @@ def test_large_ids(path, refresh, candidates, many_entities):
         assert after[0].sort(1).values.tolist() == [list(range(last - 8, last + 1))] * 2
 
 
-# The chances of the paper. A slow path has to do with keeping what the reference path keeps.
+# The chances of the paper.
 
 
 @fast_paths
@@ -242,16 +243,23 @@ def test_large_ids(path, refresh, candidates, many_entities):
 @pytest.mark.parametrize("candidates", ["set", "slots"])
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_importance_refresh_has_the_chances_of_the_paper(path, side, candidates, temperature):
-    seen = kept(side, new_kernels(path), temperature=temperature, candidates=candidates)
+    seen = kept(side, path, temperature=temperature, candidates=candidates)
     assert goodness(seen, kept_chances(temperature, candidates)) > 0.001
     assert goodness(seen, kept_chances(3 - temperature, candidates)) < 1e-9
+
+
+@pytest.mark.parametrize("path", sorted(SLOW))
+def test_a_slow_path_has_the_chances_of_the_paper(path):
+    seen = kept(Side.TAIL, path)
+    assert goodness(seen, kept_chances(1.0)) > 0.001
+    assert goodness(seen, kept_chances(1.0, scores=torch.zeros(5))) < 1e-6
 
 
 @fast_paths
 @sides
 @pytest.mark.parametrize("candidates", ["set", "slots"])
 def test_uniform_refresh_does_not_look_at_scores(path, side, candidates):
-    seen = kept(side, new_kernels(path), refresh="uniform", candidates=candidates)
+    seen = kept(side, path, refresh="uniform", candidates=candidates)
     assert goodness(seen, kept_chances(1.0, candidates, torch.zeros(5))) > 0.001
 
 

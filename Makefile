@@ -34,3 +34,4 @@ $(READY): pyproject.toml constraints.txt
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src -name '*.nb[ci]' -delete  # what Numba compiled

@@ -8,6 +8,7 @@ import dataclasses
 import torch
 
 from nscaching.batches import Batch, Negatives
+from nscaching.kernels import Refresh
 from nscaching.kernels.learner import Learner
 from nscaching.kernels.triton_kernels import TritonKernels
 
@@ -71,13 +72,21 @@ class RemoteKernels(TritonKernels):
         negatives, replace_head = super().draw(*asked[0], entities, seed, *asked[1])
         return Negatives(negatives.head.cpu(), negatives.tail.cpu()), replace_head.cpu()
 
-    def refresh(self, sides, keys, model, config, seed, tick, is_known=None):
-        far_sides = there(list(sides))
+    def refresh(self, asked):
+        far_sides, is_known = there(list(asked.sides)), asked.is_known
         known = is_known and (lambda side, *ids: is_known(side, *(i.cpu() for i in ids)).cuda())
         super().refresh(
-            far_sides, there(list(keys)), self.far(model), config, seed, there(tick), known
+            Refresh(
+                far_sides,
+                there(list(asked.keys)),
+                self.far(asked.model),
+                asked.config,
+                asked.seed,
+                there(asked.tick),
+                known,
+            )
         )
-        for near, far in zip(sides, far_sides, strict=True):
+        for near, far in zip(asked.sides, far_sides, strict=True):
             near.ids.copy_(far.ids)
 
     def score_all(self, model, side, anchor, relation):

@@ -18,6 +18,7 @@ from nscaching.kernels import (
     TAIL_FRESH,
     TAIL_NOISE,
     CacheSide,
+    Refresh,
     random,
 )
 from nscaching.models import Model
@@ -45,7 +46,7 @@ class Case:
             for c in self.caches
         ]
         tick = torch.tensor(self.tick)
-        kernels.refresh(caches, self.keys, self.model, self.config, self.seed, tick)
+        kernels.refresh(Refresh(caches, self.keys, self.model, self.config, self.seed, tick))
         return [cache.ids for cache in caches]
 
     @torch.no_grad()

@@ -9,6 +9,7 @@ from nscaching.kernels._base import (
     IsKnown,
     Kernels,
     Known,
+    Refresh,
 )
 from nscaching.kernels.dispatch import choose_kernels
 from nscaching.kernels.learner import AutogradLearner, Learner, Learning
@@ -25,5 +26,6 @@ __all__ = [
     "Known",
     "Learner",
     "Learning",
+    "Refresh",
     "choose_kernels",
 ]

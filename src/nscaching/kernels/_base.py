@@ -16,7 +16,7 @@ from nscaching.kernels.learner import AutogradLearner, Learner, Learning
 from nscaching.models import Model, plain_distances
 from nscaching.strategies import repeated, select
 
-__all__ = ["CacheSide", "IsKnown", "Kernels", "Known"]
+__all__ = ["CacheSide", "IsKnown", "Kernels", "Known", "Refresh"]
 
 # What random numbers of a step are for.
 COIN, ENTITY, SLOT, HEAD_FRESH, HEAD_NOISE, TAIL_FRESH, TAIL_NOISE = range(7)
@@ -39,6 +39,21 @@ class CacheSide:
     """Purpose of the random numbers that make fresh candidates, …"""
     noise: int
     """… and of those that choose among the candidates."""
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """What to refresh, with which model and settings."""
+
+    sides: Sequence[CacheSide]
+    keys: Sequence[Tensor]
+    """Of each side the keys [B]; −1 stands for no key."""
+    model: Model
+    config: TrainConfig
+    seed: int
+    tick: Tensor  # []
+    is_known: IsKnown | None = None
+    """Tells which candidates may not be cached; None: all may."""
 
 
 @dataclass(frozen=True)
@@ -115,35 +130,27 @@ class Kernels:
         return random.bits(random.stream(seed, tick, purpose), position, position.new_zeros(()))
 
     @torch.no_grad()
-    def refresh(
-        self,
-        sides: Sequence[CacheSide],
-        keys: Sequence[Tensor],
-        model: Model,
-        config: TrainConfig,
-        seed: int,
-        tick: Tensor,
-        is_known: IsKnown | None = None,
-    ) -> None:
-        """Refresh the keys [B] of each side in place (Algorithm 3); −1 stands for no key.
+    def refresh(self, asked: Refresh) -> None:
+        """Refresh the keys of each side in place (Algorithm 3).
 
         Repeated keys are refreshed once. The result depends on seed, tick and key alone, not on
         the order of keys. What is kept of a set is in ascending order, what is kept of slots in
         the order that they had: drawing the third, say, gives the same on every path. Where there
         are fewer than N1 to keep, they are taken again in turn, in any order.
         """
-        for cache, key in zip(sides, keys, strict=True):
+        model, config, is_known = asked.model, asked.config, asked.is_known
+        for cache, key in zip(asked.sides, asked.keys, strict=True):
             key = key[key >= 0].unique()
             slot = torch.arange(config.n1 + config.n2, device=key.device).unsqueeze(0)
-            asked = key.unsqueeze(1)
-            start = random.stream(seed, tick, cache.fresh)
-            own = torch.zeros_like(asked) if config.shared_candidates else asked
+            row = key.unsqueeze(1)
+            start = random.stream(asked.seed, asked.tick, cache.fresh)
+            own = torch.zeros_like(row) if config.shared_candidates else row
             fresh = random.whole(random.bits(start, own, slot[:, config.n1 :]), model.entities)
             fresh = fresh.expand(len(key), -1)
             candidates = torch.cat([cache.ids[key].long(), fresh], dim=1)  # [keys, N1 + N2]
             excluded = repeated(candidates) if config.candidates == "set" else None
             if is_known is not None:
-                known = is_known(cache.side, asked, candidates)
+                known = is_known(cache.side, row, candidates)
                 excluded = known if excluded is None else excluded | known
             scores = model.score_candidates(
                 cache.side,
@@ -154,8 +161,8 @@ class Kernels:
             )
             # A set gives each entity one noise, wherever in the row it stands.
             index = candidates if config.candidates == "set" else slot
-            start = random.stream(seed, tick, cache.noise)
-            noise = random.gumbel(random.bits(start, asked, index))
+            start = random.stream(asked.seed, asked.tick, cache.noise)
+            noise = random.gumbel(random.bits(start, row, index))
             chosen = select(config.refresh, scores, config.n1, noise, config.temperature, excluded)
             kept = candidates.gather(1, chosen.sort(1).values)
             cache.ids[key] = (kept.sort(1).values if config.candidates == "set" else kept).int()

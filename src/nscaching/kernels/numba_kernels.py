@@ -16,40 +16,20 @@ from nscaching.batches import Batch, Negatives
 from nscaching.config import TrainConfig
 from nscaching.graph import Side
 from nscaching.kernels import random
-from nscaching.kernels._base import CacheSide, IsKnown, Kernels, Known
+from nscaching.kernels._base import Kernels, Known, Refresh
+from nscaching.kernels.codes import DIRECTIONS, FORMS, KINDS, STRATEGIES, TRANSD, UNIT
+from nscaching.kernels.cpu import adam as cpu_adam
 from nscaching.kernels.cpu import rank as cpu_rank
 from nscaching.kernels.cpu import refresh as cpu_refresh
 from nscaching.kernels.cpu import step as cpu_step
 from nscaching.kernels.learner import BETAS, Learner, Learning
 from nscaching.models import Form, Model
-from nscaching.models.complex import ComplEx
-from nscaching.models.distmult import DistMult
-from nscaching.models.transd import TransD
-from nscaching.models.transe import TransE
-from nscaching.models.transh import TransH
 from nscaching.objectives import LOGISTIC_ZERO
 
 __all__ = ["NumbaKernels", "NumbaLearner"]
 
 Array = npt.NDArray[Any]
 
-FORMS = {
-    Form.DOT: cpu_refresh.DOT,
-    Form.DISTANCE: cpu_refresh.DISTANCE,
-    Form.SHIFTED: cpu_refresh.SHIFTED,
-}
-STRATEGIES = {
-    "importance": cpu_refresh.IMPORTANCE,
-    "top": cpu_refresh.TOP,
-    "uniform": cpu_refresh.UNIFORM,
-}
-KINDS: dict[type[Model], int] = {
-    DistMult: cpu_step.DISTMULT,
-    ComplEx: cpu_step.COMPLEX,
-    TransE: cpu_step.TRANSE,
-    TransH: cpu_step.TRANSH,
-    TransD: cpu_step.TRANSD,
-}
 NONE = np.empty(0, np.float32)
 NO_ROWS = np.empty((0, 0), np.float32)
 
@@ -89,31 +69,22 @@ class NumbaLearner(Learner):
         self.means = {name: np.zeros_like(table) for name, table in self.tables.items()}
         self.squares = {name: np.zeros_like(table) for name, table in self.tables.items()}
         self.moved = np.zeros(model.entities, np.uint8)
-        self.unit = {
-            "entity": self.kind >= cpu_step.TRANSE,
-            "relation": self.kind > cpu_step.TRANSE,
-        }
-        self.unit["normal"] = True
-        self.unit["relation_projection"] = False
-        self.direction = {cpu_step.TRANSH: "normal", cpu_step.TRANSD: "relation_projection"}.get(
-            self.kind
-        )
+        self.unit, self.direction = UNIT.get(self.kind, ()), DIRECTIONS.get(self.kind, "")
         self.ready = {
-            name: np.empty_like(table) if self.unit.get(name) else table
+            name: np.empty_like(table) if name in self.unit else table
             for name, table in self.tables.items()
         }
         self.rows, self.relations = self.ready["entity"], self.ready["relation"]
         self.directions = self.ready[self.direction] if self.direction else NO_ROWS
-        has_shift = self.kind == cpu_step.TRANSD
+        has_shift = self.kind == TRANSD
         self.shift = np.empty(model.entities, np.float32) if has_shift else NONE
         self.reload()
         self._room(0)
 
     def reload(self) -> None:
         """Make all rows ready anew."""
-        for name, table in self.tables.items():
-            if self.unit.get(name):
-                self.ready[name][:] = F.normalize(torch.from_numpy(table)).numpy()
+        for name in self.unit:
+            self.ready[name][:] = F.normalize(torch.from_numpy(self.tables[name])).numpy()
         if self.shift.size:
             self.shift[:] = (self.rows * self.tables["entity_projection"]).sum(1)
 
@@ -152,8 +123,8 @@ class NumbaLearner(Learner):
         group = self._group(np.stack([head, tail, false], 1))
         projection = self._state("entity_projection") if self.shift.size else (NO_ROWS,) * 3
         squares = run(
-            cpu_step.update_entities, group[0] if self.learning.rows else self.model.entities,
-            self.unit["entity"], *group, self.g_entity.reshape(-1, self.rows.shape[1]),
+            cpu_adam.update_entities, group[0] if self.learning.rows else self.model.entities,
+            "entity" in self.unit, *group, self.g_entity.reshape(-1, self.rows.shape[1]),
             self.g_shift.reshape(-1), *adam, *self._state("entity"), self.rows,
             *projection, self.shift, self.moved,
         )  # fmt: skip
@@ -163,9 +134,9 @@ class NumbaLearner(Learner):
             gradients[self.direction] = self.g_direction
         for name, gradient in gradients.items():
             squares += run(
-                cpu_step.update_relations,
+                cpu_adam.update_relations,
                 group[0] if self.learning.rows else self.model.relations,
-                self.unit[name], *group, gradient, *adam, *self._state(name), self.ready[name],
+                name in self.unit, *group, gradient, *adam, *self._state(name), self.ready[name],
             )  # fmt: skip
         loss, teaching = self.loss[:n].sum(dtype=np.float64), self.teaching[:n].sum()
         sums += torch.tensor([loss, teaching, np.sqrt(sum(squares))], dtype=torch.float64)
@@ -173,7 +144,7 @@ class NumbaLearner(Learner):
     def _group(self, ids: Array) -> tuple[int, Array, Array, Array]:
         """Group the positions of ids [B, n] that have a gradient by id."""
         arrays = self.order, self.spare, self.touched, self.starts
-        different = cpu_step.group(ids, self.active, *arrays)
+        different = cpu_adam.group(ids, self.active, *arrays)
         return different, self.touched, self.starts, self.order
 
     def _state(self, name: str) -> tuple[Array, Array, Array]:
@@ -209,24 +180,16 @@ class NumbaKernels(Kernels):
         return self._learner
 
     @torch.no_grad()
-    def refresh(
-        self,
-        sides: Sequence[CacheSide],
-        keys: Sequence[Tensor],
-        model: Model,
-        config: TrainConfig,
-        seed: int,
-        tick: Tensor,
-        is_known: IsKnown | None = None,
-    ) -> None:
+    def refresh(self, asked: Refresh) -> None:
         """Refresh the keys of each side in place, one pass per key."""
-        if model.form is None or is_known is not None:
-            super().refresh(sides, keys, model, config, seed, tick, is_known)
+        model, config, seed, tick = asked.model, asked.config, asked.seed, asked.tick
+        if model.form is None or asked.is_known is not None:
+            super().refresh(asked)
             return
         learner = self._learner if self._learner and self._learner.model is model else None
         rows, shift = self._rows(model, learner, config)
         seen = self._seen_by_each_thread(model.entities)
-        for cache, every in zip(sides, keys, strict=True):
+        for cache, every in zip(asked.sides, asked.keys, strict=True):
             key = every[every >= 0].unique()
             anchor, relation = cache.anchor[key], cache.relation[key]
             if learner is not None:

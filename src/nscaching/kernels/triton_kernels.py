@@ -7,155 +7,29 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 import triton
 from torch import Tensor
 
 from nscaching.batches import Batch, Negatives
-from nscaching.config import TrainConfig
 from nscaching.graph import Side
 from nscaching.kernels import random
-from nscaching.kernels._base import COIN, ENTITY, SLOT, CacheSide, IsKnown, Kernels, Known, Step
-from nscaching.kernels.gpu import forms, rank, refresh, step
-from nscaching.kernels.learner import BETAS, Learner, Learning
+from nscaching.kernels._base import COIN, ENTITY, SLOT, CacheSide, Kernels, Known, Refresh, Step
+from nscaching.kernels.codes import FORMS, KINDS, STRATEGIES
+from nscaching.kernels.gpu import forms, rank, refresh
+from nscaching.kernels.learner import Learner, Learning
+from nscaching.kernels.replay import Replay
+from nscaching.kernels.triton_learner import TritonLearner
 from nscaching.models import Form, Model
-from nscaching.models.complex import ComplEx
-from nscaching.models.distmult import DistMult
-from nscaching.models.transd import TransD
-from nscaching.models.transe import TransE
-from nscaching.models.transh import TransH
-from nscaching.objectives import LOGISTIC_ZERO
 
-__all__ = ["INTERPRETED", "TritonKernels", "TritonLearner"]
+__all__ = ["INTERPRETED", "TritonKernels"]
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Whether Triton runs kernels in Python, on the CPU, which is for tests."""
 
-FORMS = {Form.DOT: 0, Form.DISTANCE: 1, Form.SHIFTED: 2}
-STRATEGIES = {"importance": 0, "top": 1, "uniform": 2}
-KINDS: dict[type[Model], int] = {
-    DistMult: forms.DISTMULT.value,
-    ComplEx: forms.COMPLEX.value,
-    TransE: forms.TRANSE.value,
-    TransH: forms.TRANSH.value,
-    TransD: forms.TRANSD.value,
-}
-# Tables of relations by which rows are shifted.
-DIRECTIONS = {TransH: "normal", TransD: "relation_projection"}
-UNIT = {
-    TransE: ("entity",),
-    TransH: ("entity", "relation", "normal"),
-    TransD: ("entity", "relation"),
-}
 PURPOSES = 7
-# Partial sums of squares that one program adds up by itself.
-MOST_PARTIAL = 8192
 # Numbers of the candidates' rows that a refresh holds at once; more warps or longer pieces were
 # slower on an H200.
 CHUNK = 16
-
-
-class TritonLearner(Learner):
-    """Gradient steps of the models whose gradients are compiled; keeps their rows ready."""
-
-    def __init__(self, model: Model, learning: Learning) -> None:
-        self.model, self.learning, self.kind = model, learning, KINDS[type(model)]
-        device = model.entity.device
-        self.tables = {name: table.detach() for name, table in model.named_parameters()}
-        self.means = {name: torch.zeros_like(table) for name, table in self.tables.items()}
-        self.squares = {name: torch.zeros_like(table) for name, table in self.tables.items()}
-        self.unit = UNIT.get(type(model), ())
-        self.ready = {
-            name: torch.empty_like(table) if name in self.unit else table
-            for name, table in self.tables.items()
-        }
-        self.gradients = {
-            name: torch.zeros_like(table, dtype=torch.int64)
-            for name, table in self.tables.items()
-            if name != "entity_projection"
-        }
-        self.rows, self.relations = self.ready["entity"], self.ready["relation"]
-        self.direction = DIRECTIONS.get(type(model), "")
-        self.directions = self.ready[self.direction] if self.direction else self.relations
-        self.projection = "entity_projection" if isinstance(model, TransD) else ""
-        self.shift = self.rows.new_empty(model.entities if self.projection else 1)
-        self.g_shift = torch.zeros_like(self.shift, dtype=torch.int64)
-        self.touched = {
-            "entity": torch.zeros(model.entities, dtype=torch.int32, device=device),
-            "relation": torch.zeros(model.relations, dtype=torch.int32, device=device),
-        }
-        """Rows that have a gradient: that of others is zero and need not be read."""
-        self.rounded: Tensor | None = None
-        """Rows rounded to bfloat16, once a refresh has asked for them."""
-        self.reload()
-        self.betas = torch.tensor(BETAS, dtype=torch.float64, device=device)
-        self.powers = torch.ones(2, dtype=torch.float64, device=device)  # β₁ᵗ, β₂ᵗ
-        # A program moves some rows; their partial sums of squares follow one another.
-        size = self.rows.shape[1]
-        self.block = triton.next_power_of_2(size)
-        self.at_once = max(1, 1024 // self.block)
-        self.programs = {
-            name: triton.cdiv(len(self.tables[name]), self.at_once) for name in self.gradients
-        }
-        self.partial = torch.zeros(sum(self.programs.values()), device=device)
-        self.losses = self.teachings = torch.empty(0, device=device)
-
-    def reload(self) -> None:
-        """Make all rows ready anew."""
-        for name in self.unit:
-            self.ready[name].copy_(F.normalize(self.tables[name]))
-        if self.projection:
-            self.shift.copy_((self.rows * self.tables[self.projection]).sum(1))
-        if self.rounded is not None:
-            self.rounded.copy_(self.rows)
-
-    def rounded_rows(self) -> Tensor:
-        """Return the ready rows in bfloat16; from now on each step keeps them so."""
-        if self.rounded is None:
-            self.rounded = self.rows.bfloat16()
-        return self.rounded
-
-    def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
-        """Learn from a batch with one negative per triple, of which one side was replaced."""
-        n, size = len(batch), self.rows.shape[1]
-        if n > len(self.losses):
-            self.losses, self.teachings = (self.rows.new_empty(n) for _ in range(2))
-        logistic = self.learning.objective == "logistic"
-        direction = self.gradients[self.direction] if self.direction else self.g_shift
-        width = size // 2 if self.kind == forms.COMPLEX.value else size
-        step.gradients[(n,)](
-            batch.head, batch.relation, batch.tail, negatives.head, negatives.tail,
-            self.rows, self.shift, self.relations, self.directions,
-            self.gradients["entity"], self.g_shift, self.gradients["relation"], direction,
-            *self.touched.values(), self.losses, self.teachings,
-            float(self.learning.margin), LOGISTIC_ZERO,
-            D=size, BLOCK=triton.next_power_of_2(width), KIND=self.kind, NORM=self.model.norm,
-            LOGISTIC=logistic, num_warps=1,
-        )  # fmt: skip
-        self.powers *= self.betas
-        first, last = 0, list(self.programs)[-1]
-        for name, programs in self.programs.items():
-            shifted = bool(self.projection) and name == "entity"
-            rounding = name == "entity" and self.rounded is not None
-            projection = self.projection if shifted else name
-            step.adam[(programs,)](
-                *self._state(name), self.gradients[name], self.ready[name],
-                self.rounded if rounding else self.ready[name],
-                *self._state(projection), self.shift, self.g_shift,
-                self.touched["entity" if name == "entity" else "relation"],
-                self.powers, self.partial, first, self.learning.lr, self.learning.weight_decay,
-                len(self.tables[name]), D=size, BLOCK=self.block, ROWS=self.at_once,
-                UNIT=name in self.unit, SHIFTED=shifted, ROUNDED=rounding,
-                ROWS_ONLY=self.learning.rows, LAST=name in ("entity", last), num_warps=4,
-            )  # fmt: skip
-            first += programs
-        partial = self.partial
-        if len(partial) > MOST_PARTIAL:
-            partial = partial.sum(0, dtype=torch.float64, keepdim=True)
-        step.finish[(1,)](self.losses, self.teachings, partial, sums, n, len(partial), num_warps=8)
-
-    def _state(self, name: str) -> tuple[Tensor, Tensor, Tensor]:
-        return self.tables[name], self.means[name], self.squares[name]
 
 
 class TritonKernels(Kernels):
@@ -227,19 +101,11 @@ class TritonKernels(Kernels):
         return Negatives(head.unsqueeze(1), tail.unsqueeze(1)), replace_head
 
     @torch.no_grad()
-    def refresh(
-        self,
-        sides: Sequence[CacheSide],
-        keys: Sequence[Tensor],
-        model: Model,
-        config: TrainConfig,
-        seed: int,
-        tick: Tensor,
-        is_known: IsKnown | None = None,
-    ) -> None:
+    def refresh(self, asked: Refresh) -> None:
         """Refresh the keys of each side in place, one program per key."""
-        if model.form is None or is_known is not None:
-            super().refresh(sides, keys, model, config, seed, tick, is_known)
+        model, config, seed, tick = asked.model, asked.config, asked.seed, asked.tick
+        if model.form is None or asked.is_known is not None:
+            super().refresh(asked)
             return
         learner = self._learner if self._learner and self._learner.model is model else None
         bfloat16 = config.candidate_rows == "bfloat16"
@@ -257,7 +123,7 @@ class TritonKernels(Kernels):
             rows = rows.bfloat16() if bfloat16 else rows
         size, many = rows.shape[1], triton.next_power_of_2(config.n1 + config.n2)
         warps = max(2 if model.form is Form.SHIFTED else 4, many // 64)
-        for cache, key in zip(sides, keys, strict=True):
+        for cache, key in zip(asked.sides, asked.keys, strict=True):
             owner, n = self._owner(cache), len(key)
             query = direction = rows
             if learner is None:
@@ -335,36 +201,3 @@ class TritonKernels(Kernels):
             FILTERED=known is not None, BLOCK=1024, num_warps=4,
         )  # fmt: skip
         return out
-
-
-class Replay:
-    """A step as CUDA graphs: launching its kernels one by one takes longer than running them.
-
-    The first step of its kind runs as it is, which compiles its kernels; the second is recorded.
-    """
-
-    def __init__(self, step: Step, phase: Callable[[], object]) -> None:
-        self.step, self.phase = step, phase
-        self.rows: dict[int, Tensor] = {}
-        self.graphs: dict[tuple[int, object], torch.cuda.CUDAGraph | None] = {}
-
-    def __call__(self, rows: Tensor) -> None:
-        """Run a step on the rows [B] of a batch."""
-        phase = self.phase()
-        if phase is None:
-            self.step(rows)
-            return
-        # The graph reads the rows where the recorded step read them.
-        here = self.rows.setdefault(len(rows), torch.empty_like(rows))
-        here.copy_(rows)
-        kind = (len(rows), phase)
-        if kind not in self.graphs:
-            self.graphs[kind] = None
-            self.step(here)
-            return
-        graph = self.graphs[kind]
-        if graph is None:
-            graph = self.graphs[kind] = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                self.step(here)
-        graph.replay()

@@ -16,6 +16,7 @@ from nscaching.kernels import (
     TAIL_NOISE,
     CacheSide,
     Kernels,
+    Refresh,
 )
 from nscaching.models import Model
 from nscaching.samplers._base import SAMPLERS, Sampler
@@ -108,7 +109,9 @@ class NSCaching(Sampler):
             keys = [key.where(mine, -1) for key, mine in zip(keys, drawn, strict=True)]
         is_known = self.is_known if self.config.filter_known else None
         sides = list(self.sides.values())
-        self.kernels.refresh(sides, keys, model, self.config, self.seed, self.tick, is_known)
+        self.kernels.refresh(
+            Refresh(sides, keys, model, self.config, self.seed, self.tick, is_known)
+        )
 
     def state(self) -> dict[str, Tensor]:
         """Return both caches."""

@@ -8,12 +8,10 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from nscaching.kernels.codes import DISTANCE, DOT, TOP, UNIFORM
 from nscaching.kernels.cpu.random import COMPILE, bits, gumbel, stream_of
 
-__all__ = ["DISTANCE", "DOT", "IMPORTANCE", "SHIFTED", "TOP", "UNIFORM", "refresh"]
-
-DOT, DISTANCE, SHIFTED = 0, 1, 2
-IMPORTANCE, TOP, UNIFORM = 0, 1, 2
+__all__ = ["dot", "refresh"]
 
 # Rows are asked for this many candidates ahead, a cache line (of 16 numbers) at a time.
 AHEAD, LINE = 8, 16

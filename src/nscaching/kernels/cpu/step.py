@@ -1,4 +1,4 @@
-"""Scores, loss, gradients and Adam compiled for CPUs, for the models whose gradients are here.
+"""Scores, loss and gradients compiled for CPUs, for the models whose gradients are here.
 
 All work on ready rows: unit vectors where the model scales its vectors, the parameters themselves
 where it does not. A gradient by a ready row is first summed over the batch and then taken back to
@@ -10,15 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from nscaching.kernels.codes import COMPLEX, DISTMULT, TRANSE, TRANSH
 from nscaching.kernels.cpu.random import COMPILE
 from nscaching.kernels.cpu.refresh import dot
 
-__all__ = [
-    "COMPLEX", "DISTMULT", "TRANSD", "TRANSE", "TRANSH", "gradients", "group", "queries",
-    "update_entities", "update_relations",
-]  # fmt: skip
+__all__ = ["gradients", "queries"]
 
-DISTMULT, COMPLEX, TRANSE, TRANSH, TRANSD = 0, 1, 2, 3, 4
 TINY = np.float32(1e-12)  # the least length that a vector is divided by
 ZERO, ONE = np.float32(0), np.float32(1)
 
@@ -234,163 +231,6 @@ def gradients(
         else:
             match_back(kind, up, H, R, T, g_h, g_relation[i], g_t)
             match_back(kind, down, X, R, Y, g_x, g_relation[i], g_y)
-
-
-@njit(**COMPILE)
-def group(ids, active, order, spare, touched, starts):
-    """Sort the positions in ids [B, n] by id; return how many different ids there are.
-
-    The position of ids[i, j] is i·n + j; inactive rows are left out. The u-th id is touched[u],
-    its positions are order[starts[u]:starts[u+1]], ascending. By radix, eleven bits at a time:
-    the time does not depend on how large ids can be.
-    """
-    flat, width, count, most = ids.ravel(), ids.shape[1], 0, 0
-    for i in range(ids.shape[0]):
-        if active[i]:
-            for position in range(i * width, (i + 1) * width):
-                order[count] = position
-                count += 1
-                most = max(most, flat[position])
-    places = np.empty(2049, np.int64)
-    shift = 0
-    while count and (most >> shift) > 0:
-        places[:] = 0
-        for c in range(count):
-            places[((flat[order[c]] >> shift) & 2047) + 1] += 1
-        for digit in range(2048):
-            places[digit + 1] += places[digit]
-        for c in range(count):
-            digit = (flat[order[c]] >> shift) & 2047
-            spare[places[digit]] = order[c]
-            places[digit] += 1
-        order[:count] = spare[:count]
-        shift += 11
-    different = 0
-    for c in range(count):
-        if c == 0 or flat[order[c]] != flat[order[c - 1]]:
-            touched[different], starts[different] = flat[order[c]], c
-            different += 1
-    starts[different] = count
-    return different
-
-
-@njit(**COMPILE)
-def unit_back(g, ready, row):
-    """Take a gradient by a unit vector back to the vector that it was made of."""
-    along = dot(g, ready)
-    scale = ONE / max(np.sqrt(dot(row, row)), TINY)
-    for i in range(row.size):
-        g[i] = scale * (g[i] - along * ready[i])
-
-
-@njit(**COMPILE)
-def make_unit(row, ready):
-    scale = ONE / max(np.sqrt(dot(row, row)), TINY)
-    for i in range(row.size):
-        ready[i] = scale * row[i]
-
-
-@njit(**COMPILE)
-def adam(row, mean, square, g, size, root, decay):
-    """Move a row: size is lr/(1 − β₁ᵗ) and root 1/√(1 − β₂ᵗ), which make up for the start."""
-    size, root, decay = np.float32(size), np.float32(root), np.float32(decay)
-    for i in range(row.size):
-        gradient = g[i] + decay * row[i]
-        mean[i] += np.float32(0.1) * (gradient - mean[i])
-        square[i] = np.float32(0.999) * square[i] + np.float32(0.001) * gradient * gradient
-        row[i] -= size * mean[i] / (np.sqrt(square[i]) * root + np.float32(1e-8))
-
-
-@njit(**COMPILE)
-def _all_zero(g):
-    any_not = 0
-    for i in range(g.size):
-        any_not += g[i] != 0
-    return any_not == 0
-
-
-@njit(**COMPILE)
-def update_entities(
-    begin, end, unit, different, touched, starts, order, g_entity, g_shift,
-    rows_only, size, root, decay, table, mean, square, ready,
-    projection, projection_mean, projection_square, shift, moved,
-):  # fmt: skip
-    """Let Adam move the entities [begin:end]; return the sum of squares of their gradients.
-
-    With rows_only the bounds count entities that have a gradient, else all. An entity that never
-    had a gradient has no momentum: without weight decay it stays as it is.
-    """
-    norm = 0.0
-    g, g_projection = np.empty(table.shape[1], np.float32), np.empty(table.shape[1], np.float32)
-    u = begin if rows_only else np.searchsorted(touched[:different], begin)
-    for at in range(begin, end):
-        e = touched[at] if rows_only else at
-        first, last = 0, 0
-        if u < different and touched[u] == e:
-            first, last = starts[u], starts[u + 1]
-            u += 1
-        elif decay == 0 and not moved[e]:
-            continue
-        g[:] = 0
-        row, by_shift = table[e], ZERO
-        for o in range(first, last):
-            add(g, g_entity[order[o]])
-            if shift.size:
-                by_shift += g_shift[order[o]]
-        if rows_only and _all_zero(g) and by_shift == 0:
-            continue
-        if shift.size:  # s = w·e
-            for i in range(g.size):
-                g_projection[i] = by_shift * ready[e, i]
-                g[i] += by_shift * projection[e, i]
-            norm += dot(g_projection, g_projection)
-        if first < last:
-            if unit:
-                unit_back(g, ready[e], row)
-            norm += dot(g, g)
-            moved[e] = 1
-        adam(row, mean[e], square[e], g, size, root, decay)
-        if unit:
-            make_unit(row, ready[e])
-        if shift.size:
-            if not (rows_only and by_shift == 0):
-                adam(projection[e], projection_mean[e], projection_square[e], g_projection,
-                     size, root, decay)  # fmt: skip
-            shift[e] = dot(ready[e], projection[e])
-    return norm
-
-
-@njit(**COMPILE)
-def add(total, part):
-    for i in range(total.size):
-        total[i] += part[i]
-
-
-@njit(**COMPILE)
-def update_relations(
-    begin, end, unit, different, touched, starts, order, g_relation,
-    rows_only, size, root, decay, table, mean, square, ready,
-):  # fmt: skip
-    """Let Adam move the relation vectors [begin:end]; return the squares of their gradients."""
-    norm = 0.0
-    g = np.empty(table.shape[1], np.float32)
-    u = begin if rows_only else np.searchsorted(touched[:different], begin)
-    for at in range(begin, end):
-        r = touched[at] if rows_only else at
-        g[:] = 0
-        if u < different and touched[u] == r:
-            for o in range(starts[u], starts[u + 1]):
-                add(g, g_relation[order[o]])
-            u += 1
-        if rows_only and _all_zero(g):
-            continue
-        if unit:
-            unit_back(g, ready[r], table[r])
-        norm += dot(g, g)
-        adam(table[r], mean[r], square[r], g, size, root, decay)
-        if unit:
-            make_unit(table[r], ready[r])
-    return norm
 
 
 @njit(**COMPILE)

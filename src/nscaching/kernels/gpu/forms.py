@@ -5,10 +5,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from nscaching.kernels import codes
+
 __all__ = ["COMPLEX", "DISTMULT", "GIVEN", "TRANSD", "TRANSE", "TRANSH", "project_prelude"]
 
 # GIVEN: a model that has no kernels of its own gives its query vectors.
-DISTMULT, COMPLEX, TRANSE, TRANSH, TRANSD, GIVEN = (tl.constexpr(i) for i in range(6))
+DISTMULT, COMPLEX = tl.constexpr(codes.DISTMULT), tl.constexpr(codes.COMPLEX)
+TRANSE, TRANSH, TRANSD = (tl.constexpr(c) for c in (codes.TRANSE, codes.TRANSH, codes.TRANSD))
+GIVEN = tl.constexpr(5)
 
 
 @triton.jit

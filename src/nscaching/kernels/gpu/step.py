@@ -1,4 +1,4 @@
-"""Scores, loss, gradients and Adam compiled for GPUs, for the models whose gradients are here.
+"""Scores, loss and gradients compiled for GPUs, for the models whose gradients are here.
 
 Gradients are by ready rows, as on CPUs (``cpu.step``). They are summed as whole numbers, in units
 of 2⁻³⁶: sums of those do not depend on the order in which thousands of programs add to them, so
@@ -13,7 +13,7 @@ import triton.language as tl
 
 from nscaching.kernels.gpu.forms import COMPLEX, DISTMULT, TRANSD, TRANSE, TRANSH
 
-__all__ = ["PARTS", "adam", "finish", "gradients"]
+__all__ = ["UNITS", "gradients"]
 
 UNITS = tl.constexpr(float(2**36))
 # What one triple may add to a gradient: 2¹⁵ triples of a batch can share a row.
@@ -224,107 +224,3 @@ def gradients(
     add_whole(g_rows + t * D + d, by_t, inside)
     add_whole(g_rows + other * D + d, by_o, inside)
     add_whole(g_relations + r * D + d, by_r, inside)
-
-
-@triton.jit
-def moved(row, mean, square, g, size, root, decay):
-    """Return the row, its mean and its mean square after a step of Adam."""
-    g = g + decay * row
-    mean += 0.1 * (g - mean)
-    square = 0.999 * square + 0.001 * g * g
-    return row - size * mean / (tl.sqrt(square) * root + 1e-8), mean, square
-
-
-@triton.jit
-def adam(
-    table, mean, square, gradient, ready, rounded,
-    projection, projection_mean, projection_square, shift, g_shift,
-    touched, powers, partial, first, lr, decay, N,
-    D: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, UNIT: tl.constexpr,
-    SHIFTED: tl.constexpr, ROUNDED: tl.constexpr, ROWS_ONLY: tl.constexpr, LAST: tl.constexpr,
-):  # fmt: skip
-    """Move some rows of a table by the sums of their gradients, which are set back to zero.
-
-    powers [2] are β₁ᵗ and β₂ᵗ; partial[first + program] becomes the square of the gradients.
-    """
-    n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    d = tl.arange(0, BLOCK)
-    there = n < N
-    mark = tl.load(touched + n, there, 0) != 0
-    at = n.to(tl.int64)[:, None] * D + d[None, :]
-    inside = there[:, None] & (d < D)[None, :]
-    marked = mark[:, None] & inside
-    if LAST:  # of the tables that share the marks
-        tl.store(touched + n, tl.zeros([ROWS], tl.int32), mark)
-    if ROWS_ONLY:
-        inside = marked
-    size = (lr / (1.0 - tl.load(powers))).to(tl.float32)
-    root = (1.0 / tl.sqrt(1.0 - tl.load(powers + 1))).to(tl.float32)
-    g = tl.load(gradient + at, marked, 0).to(tl.float32) * (1.0 / UNITS)
-    tl.store(gradient + at, tl.zeros([ROWS, BLOCK], tl.int64), marked)
-    p = tl.load(table + at, inside, 0.0)
-    some = tl.max((g != 0).to(tl.int32), 1) > 0
-    total = 0.0
-    if SHIFTED:  # s = w·e
-        by_shift = tl.load(g_shift + n, mark, 0).to(tl.float32) * (1.0 / UNITS)
-        tl.store(g_shift + n, tl.zeros([ROWS], tl.int64), mark)
-        w = tl.load(projection + at, inside, 0.0)
-        e = tl.load(ready + at, inside, 0.0)
-        some = some | (by_shift != 0)
-        g_w = by_shift[:, None] * e
-        g += by_shift[:, None] * w
-        total += tl.sum(tl.sum(g_w * g_w, 1), 0)
-    if UNIT:
-        e = tl.load(ready + at, inside, 0.0)
-        scale = 1.0 / tl.maximum(tl.sqrt(tl.sum(p * p, 1)), 1e-12)
-        g = scale[:, None] * (g - tl.sum(g * e, 1)[:, None] * e)
-    total += tl.sum(tl.sum(g * g, 1), 0)
-    tl.store(partial + first + tl.program_id(0), total)
-    moving = inside
-    if ROWS_ONLY:
-        moving = inside & some[:, None]
-    m, v = tl.load(mean + at, inside, 0.0), tl.load(square + at, inside, 0.0)
-    new, m, v = moved(p, m, v, g, size, root, decay)
-    p = tl.where(moving, new, p)
-    tl.store(table + at, p, moving)
-    tl.store(mean + at, m, moving)
-    tl.store(square + at, v, moving)
-    if UNIT:
-        p *= (1.0 / tl.maximum(tl.sqrt(tl.sum(p * p, 1)), 1e-12))[:, None]
-        tl.store(ready + at, p, moving)
-    if ROUNDED:
-        tl.store(rounded + at, p.to(tl.bfloat16), moving)
-    if SHIFTED:
-        moving_w = inside
-        if ROWS_ONLY:
-            moving_w = inside & (by_shift != 0)[:, None]
-        m = tl.load(projection_mean + at, inside, 0.0)
-        v = tl.load(projection_square + at, inside, 0.0)
-        new, m, v = moved(w, m, v, g_w, size, root, decay)
-        w = tl.where(moving_w, new, w)
-        tl.store(projection + at, w, moving_w)
-        tl.store(projection_mean + at, m, moving_w)
-        tl.store(projection_square + at, v, moving_w)
-        tl.store(shift + n, tl.sum(p * w, 1), mark if ROWS_ONLY else there)
-
-
-PARTS = tl.constexpr(1024)
-
-
-@triton.jit
-def finish(losses, teachings, partial, sums, B, P):
-    """Add loss, count of teaching triples and gradient norm of a step to sums [3], in order."""
-    lane = tl.arange(0, PARTS)
-    loss = tl.zeros([PARTS], tl.float64)
-    teaching = tl.zeros([PARTS], tl.float64)
-    square = tl.zeros([PARTS], tl.float64)
-    for start in range(0, B, PARTS):
-        i = start + lane
-        loss += tl.load(losses + i, i < B, 0.0).to(tl.float64)
-        teaching += tl.load(teachings + i, i < B, 0.0).to(tl.float64)
-    for start in range(0, P, PARTS):
-        i = start + lane
-        square += tl.load(partial + i, i < P, 0.0).to(tl.float64)
-    tl.store(sums, tl.load(sums) + tl.sum(loss, 0))
-    tl.store(sums + 1, tl.load(sums + 1) + tl.sum(teaching, 0))
-    tl.store(sums + 2, tl.load(sums + 2) + tl.sqrt(tl.sum(square, 0)))

@@ -1,0 +1,37 @@
+"""The numbers by which compiled code knows models, forms and strategies."""
+
+from __future__ import annotations
+
+from nscaching.models import Form, Model
+from nscaching.models.complex import ComplEx
+from nscaching.models.distmult import DistMult
+from nscaching.models.transd import TransD
+from nscaching.models.transe import TransE
+from nscaching.models.transh import TransH
+
+__all__ = ["DIRECTIONS", "FORMS", "KINDS", "STRATEGIES", "UNIT"]
+
+DOT, DISTANCE, SHIFTED = 0, 1, 2
+IMPORTANCE, TOP, UNIFORM = 0, 1, 2
+DISTMULT, COMPLEX, TRANSE, TRANSH, TRANSD = 0, 1, 2, 3, 4
+
+FORMS = {Form.DOT: DOT, Form.DISTANCE: DISTANCE, Form.SHIFTED: SHIFTED}
+STRATEGIES = {"importance": IMPORTANCE, "top": TOP, "uniform": UNIFORM}
+KINDS: dict[type[Model], int] = {
+    DistMult: DISTMULT,
+    ComplEx: COMPLEX,
+    TransE: TRANSE,
+    TransH: TRANSH,
+    TransD: TRANSD,
+}
+"""Models with compiled gradients: these classes, not others derived from them."""
+
+DIRECTIONS: dict[int, str] = {TRANSH: "normal", TRANSD: "relation_projection"}
+"""Tables of relations along which rows are shifted."""
+
+UNIT: dict[int, tuple[str, ...]] = {
+    TRANSE: ("entity",),
+    TRANSH: ("entity", "relation", "normal"),
+    TRANSD: ("entity", "relation"),
+}
+"""Tables whose rows are scaled to unit length."""

@@ -1,0 +1,45 @@
+"""Training steps recorded once and replayed as CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from nscaching.kernels._base import Step
+
+__all__ = ["Replay"]
+
+
+class Replay:
+    """A step as CUDA graphs: launching its kernels one by one takes longer than running them.
+
+    The first step of its kind runs as it is, which compiles its kernels; the second is recorded.
+    """
+
+    def __init__(self, step: Step, phase: Callable[[], object]) -> None:
+        self.step, self.phase = step, phase
+        self.rows: dict[int, Tensor] = {}
+        self.graphs: dict[tuple[int, object], torch.cuda.CUDAGraph | None] = {}
+
+    def __call__(self, rows: Tensor) -> None:
+        """Run a step on the rows [B] of a batch."""
+        phase = self.phase()
+        if phase is None:
+            self.step(rows)
+            return
+        # The graph reads the rows where the recorded step read them.
+        here = self.rows.setdefault(len(rows), torch.empty_like(rows))
+        here.copy_(rows)
+        kind = (len(rows), phase)
+        if kind not in self.graphs:
+            self.graphs[kind] = None
+            self.step(here)
+            return
+        graph = self.graphs[kind]
+        if graph is None:
+            graph = self.graphs[kind] = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self.step(here)
+        graph.replay()

@@ -1,0 +1,123 @@
+"""Gradient steps on GPUs, for the models whose gradients are compiled."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+import triton
+from torch import Tensor
+
+from nscaching.batches import Batch, Negatives
+from nscaching.kernels.codes import COMPLEX, DIRECTIONS, KINDS, TRANSD, UNIT
+from nscaching.kernels.gpu import adam, step
+from nscaching.kernels.learner import BETAS, Learner, Learning
+from nscaching.models import Model
+from nscaching.objectives import LOGISTIC_ZERO
+
+__all__ = ["TritonLearner"]
+
+# Partial sums of squares that one program adds up by itself.
+MOST_PARTIAL = 8192
+
+
+class TritonLearner(Learner):
+    """Gradient steps of the models whose gradients are compiled; keeps their rows ready."""
+
+    def __init__(self, model: Model, learning: Learning) -> None:
+        self.model, self.learning, self.kind = model, learning, KINDS[type(model)]
+        device = model.entity.device
+        self.tables = {name: table.detach() for name, table in model.named_parameters()}
+        self.means = {name: torch.zeros_like(table) for name, table in self.tables.items()}
+        self.squares = {name: torch.zeros_like(table) for name, table in self.tables.items()}
+        self.unit = UNIT.get(self.kind, ())
+        self.ready = {
+            name: torch.empty_like(table) if name in self.unit else table
+            for name, table in self.tables.items()
+        }
+        self.gradients = {
+            name: torch.zeros_like(table, dtype=torch.int64)
+            for name, table in self.tables.items()
+            if name != "entity_projection"
+        }
+        self.rows, self.relations = self.ready["entity"], self.ready["relation"]
+        self.direction = DIRECTIONS.get(self.kind, "")
+        self.directions = self.ready[self.direction] if self.direction else self.relations
+        self.projection = "entity_projection" if self.kind == TRANSD else ""
+        self.shift = self.rows.new_empty(model.entities if self.projection else 1)
+        self.g_shift = torch.zeros_like(self.shift, dtype=torch.int64)
+        self.touched = {
+            "entity": torch.zeros(model.entities, dtype=torch.int32, device=device),
+            "relation": torch.zeros(model.relations, dtype=torch.int32, device=device),
+        }
+        """Rows that have a gradient: that of others is zero and need not be read."""
+        self.rounded: Tensor | None = None
+        """Rows rounded to bfloat16, once a refresh has asked for them."""
+        self.reload()
+        self.betas = torch.tensor(BETAS, dtype=torch.float64, device=device)
+        self.powers = torch.ones(2, dtype=torch.float64, device=device)  # β₁ᵗ, β₂ᵗ
+        # A program moves some rows; their partial sums of squares follow one another.
+        size = self.rows.shape[1]
+        self.block = triton.next_power_of_2(size)
+        self.at_once = max(1, 1024 // self.block)
+        self.programs = {
+            name: triton.cdiv(len(self.tables[name]), self.at_once) for name in self.gradients
+        }
+        self.partial = torch.zeros(sum(self.programs.values()), device=device)
+        self.losses = self.teachings = torch.empty(0, device=device)
+
+    def reload(self) -> None:
+        """Make all rows ready anew."""
+        for name in self.unit:
+            self.ready[name].copy_(F.normalize(self.tables[name]))
+        if self.projection:
+            self.shift.copy_((self.rows * self.tables[self.projection]).sum(1))
+        if self.rounded is not None:
+            self.rounded.copy_(self.rows)
+
+    def rounded_rows(self) -> Tensor:
+        """Return the ready rows in bfloat16; from now on each step keeps them so."""
+        if self.rounded is None:
+            self.rounded = self.rows.bfloat16()
+        return self.rounded
+
+    def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
+        """Learn from a batch with one negative per triple, of which one side was replaced."""
+        n, size = len(batch), self.rows.shape[1]
+        if n > len(self.losses):
+            self.losses, self.teachings = (self.rows.new_empty(n) for _ in range(2))
+        logistic = self.learning.objective == "logistic"
+        direction = self.gradients[self.direction] if self.direction else self.g_shift
+        width = size // 2 if self.kind == COMPLEX else size
+        step.gradients[(n,)](
+            batch.head, batch.relation, batch.tail, negatives.head, negatives.tail,
+            self.rows, self.shift, self.relations, self.directions,
+            self.gradients["entity"], self.g_shift, self.gradients["relation"], direction,
+            *self.touched.values(), self.losses, self.teachings,
+            float(self.learning.margin), LOGISTIC_ZERO,
+            D=size, BLOCK=triton.next_power_of_2(width), KIND=self.kind, NORM=self.model.norm,
+            LOGISTIC=logistic, num_warps=1,
+        )  # fmt: skip
+        self.powers *= self.betas
+        first, last = 0, list(self.programs)[-1]
+        for name, programs in self.programs.items():
+            shifted = bool(self.projection) and name == "entity"
+            rounding = name == "entity" and self.rounded is not None
+            projection = self.projection if shifted else name
+            adam.adam[(programs,)](
+                *self._state(name), self.gradients[name], self.ready[name],
+                self.rounded if rounding else self.ready[name],
+                *self._state(projection), self.shift, self.g_shift,
+                self.touched["entity" if name == "entity" else "relation"],
+                self.powers, self.partial, first, self.learning.lr, self.learning.weight_decay,
+                len(self.tables[name]), D=size, BLOCK=self.block, ROWS=self.at_once,
+                UNIT=name in self.unit, SHIFTED=shifted, ROUNDED=rounding,
+                ROWS_ONLY=self.learning.rows, LAST=name in ("entity", last), num_warps=4,
+            )  # fmt: skip
+            first += programs
+        partial = self.partial
+        if len(partial) > MOST_PARTIAL:
+            partial = partial.sum(0, dtype=torch.float64, keepdim=True)
+        adam.finish[(1,)](self.losses, self.teachings, partial, sums, n, len(partial), num_warps=8)
+
+    def _state(self, name: str) -> tuple[Tensor, Tensor, Tensor]:
+        return self.tables[name], self.means[name], self.squares[name]

@@ -12,6 +12,8 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from helpers import (
+    SLOW,
+    TWINS,
     for_twins,
     new_kernels,
     new_model,
@@ -109,6 +111,33 @@ def test_steps_agree(twin, kind, objective, rows, weight_decay, margin, sizes, d
     first = next(clear, None)
     assume(first is not None)
     same_steps(twin, model, learning, itertools.chain([first], clear))
+
+
+@pytest.mark.parametrize("twin", sorted(set(TWINS) - SLOW))
+@models
+@pytest.mark.parametrize("norm", [1, 2])
+def test_large_steps_agree(twin, name, norm):
+    """No gradient is lost where thousands of rows move at once.
+
+    Rounding decides some numbers of so many, but few.
+    """
+    model = new_model(name, 5000, 40, 64, norm)
+    learning = Learning("margin", 5.0, 0.01, 0.0)
+    twin_model = copy.deepcopy(model)
+    learner = Kernels().learner(model, learning)
+    fast = new_kernels(twin).learner(twin_model, learning)
+    for batch, negatives in random_steps(model, [4096, 4096, 1000, 4096]):
+        # Gradients of a negative that is its positive are zero, or what rounding leaves of it.
+        other = (batch.head != negatives.head[:, 0]) | (batch.tail != negatives.tail[:, 0])
+        batch = plain_batch(batch.head[other], batch.relation[other], batch.tail[other])
+        negatives = Negatives(negatives.head[other], negatives.tail[other])
+        sums, fast_sums = new_sums(), new_sums()
+        learner.step(batch, negatives, sums)
+        fast.step(batch, negatives, fast_sums)
+        torch.testing.assert_close(fast_sums, sums, rtol=1e-3, atol=0)
+    for table, twin in zip(model.parameters(), twin_model.parameters(), strict=True):
+        other = (table - twin).abs() > 0.05 * learning.lr
+        assert other.float().mean() < 1e-4
 
 
 def triples(*rows):

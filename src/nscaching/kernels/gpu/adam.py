@@ -38,20 +38,25 @@ def adam(
     at = n.to(tl.int64)[:, None] * D + d[None, :]
     inside = there[:, None] & (d < D)[None, :]
     marked = mark[:, None] & inside
-    if LAST:  # of the tables that share the marks
-        tl.store(touched + n, tl.zeros([ROWS], tl.int32), mark)
     if ROWS_ONLY:
         inside = marked
     size = (lr / (1.0 - tl.load(powers))).to(tl.float32)
     root = (1.0 / tl.sqrt(1.0 - tl.load(powers + 1))).to(tl.float32)
     g = tl.load(gradient + at, marked, 0).to(tl.float32) * (1.0 / UNITS)
+    by_shift = tl.zeros([ROWS], tl.float32)
+    if SHIFTED:
+        by_shift = tl.load(g_shift + n, mark, 0).to(tl.float32) * (1.0 / UNITS)
+    # Every warp reads the marks: none may be gone before the last of them has.
+    tl.debug_barrier()
     tl.store(gradient + at, tl.zeros([ROWS, BLOCK], tl.int64), marked)
+    if SHIFTED:
+        tl.store(g_shift + n, tl.zeros([ROWS], tl.int64), mark)
+    if LAST:  # of the tables that share the marks
+        tl.store(touched + n, tl.zeros([ROWS], tl.int32), mark)
     p = tl.load(table + at, inside, 0.0)
     some = tl.max((g != 0).to(tl.int32), 1) > 0
     total = 0.0
     if SHIFTED:  # s = w·e
-        by_shift = tl.load(g_shift + n, mark, 0).to(tl.float32) * (1.0 / UNITS)
-        tl.store(g_shift + n, tl.zeros([ROWS], tl.int64), mark)
         w = tl.load(projection + at, inside, 0.0)
         e = tl.load(ready + at, inside, 0.0)
         some = some | (by_shift != 0)

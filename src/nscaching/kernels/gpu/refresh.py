@@ -53,7 +53,7 @@ def draw(
         entity = tl.where(replace, of_head, of_tail).to(tl.int64)
     else:
         entity_bits = bits(stream_of(start_of(seeds, ENTITY, tick), i), zero)
-        entity = tl.umulhi(entity_bits, zero.to(tl.uint32) + E.to(tl.uint32)).to(tl.int64)
+        entity = tl.umulhi(entity_bits, tl.full([BLOCK], E, tl.uint32)).to(tl.int64)
     tl.store(false_head + i, tl.where(replace, entity, h), inside)
     tl.store(false_tail + i, tl.where(replace, t, entity), inside)
     tl.store(replace_head + i, replace, inside)
@@ -93,7 +93,7 @@ def refresh(
     # Candidates: the cached and the fresh; repeats in a set are left out.
     lane = tl.arange(0, C)
     stream = stream_of(start_of(seeds, FRESH, tick), k * 0 if SHARED else k)
-    fresh = tl.umulhi(bits(stream, lane), tl.full([C], 0, tl.uint32) + E.to(tl.uint32))
+    fresh = tl.umulhi(bits(stream, lane), tl.full([C], E, tl.uint32))
     cached = tl.load(ids + k * N1 + lane, lane < N1, 0)
     candidate = tl.where(lane < N1, cached, fresh.to(tl.int32))
     valid = lane < N1 + N2

@@ -67,10 +67,10 @@ class RemoteKernels(TritonKernels):
     def gather(self, columns, row):
         return super().gather(there(columns), there(row)).cpu()
 
-    def draw(self, batch, chance, entities, seed, tick, caches=()):
+    def draw(self, batch, chance, entities, seed, tick, caches=(), count=1):
         asked = there((batch, chance)), there((tick, list(caches)))
-        negatives, replace_head = super().draw(*asked[0], entities, seed, *asked[1])
-        return Negatives(negatives.head.cpu(), negatives.tail.cpu()), replace_head.cpu()
+        drawn = super().draw(*asked[0], entities, seed, *asked[1], count)
+        return Negatives(drawn.head.cpu(), drawn.tail.cpu(), drawn.replace_head.cpu())
 
     def refresh(self, asked):
         far_sides, is_known = there(list(asked.sides)), asked.is_known

@@ -15,9 +15,9 @@ from nscaching.graph import Source
 from nscaching.run_folder import read_settings
 
 HINTS = get_type_hints(TrainConfig)
-AT_LEAST_ONE = ("dim", "epochs", "batch_size", "n1", "n2")
+AT_LEAST_ONE = ("dim", "epochs", "batch_size", "n1", "n2", "negatives")
 AT_LEAST_ZERO = ("lazy", "validate_every", "patience", "seed", "threads")
-POSITIVE = ("lr", "temperature")
+POSITIVE = ("lr", "temperature", "generator_lr", "adversarial")
 NOT_NEGATIVE = ("margin", "penalty")
 HUGE = pytest.param(10**400, id="too large for a float")
 
@@ -26,7 +26,8 @@ def values(name):
     """Make allowed values of a field."""
     hint = HINTS[name]
     if type(None) in get_args(hint):
-        return st.none() | st.floats(1e-9, 1e9)
+        whole = get_args(hint)[0] is int
+        return st.none() | (st.integers(1, 1000) if whole else st.floats(1e-9, 1e9))
     if get_origin(hint) is Literal:
         return st.sampled_from(get_args(hint))
     if hint is int:
@@ -42,6 +43,7 @@ configs = st.builds(TrainConfig, **{name: values(name) for name in HINTS})
 def test_every_kind_of_field_is_covered():
     numbers = {*AT_LEAST_ONE, *AT_LEAST_ZERO, *POSITIVE, *NOT_NEGATIVE}
     others = {"model", "sampler", "pretrain", "filter_known", "shared_candidates"}
+    others |= {"generator", "generator_pretrain"}
     choices = {name for name, hint in HINTS.items() if get_origin(hint) is Literal}
     assert numbers | others | choices == set(HINTS)
 

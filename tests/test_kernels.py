@@ -40,12 +40,12 @@ def test_draws_agree(twin, seed, tick, size):
     ids = [torch.randint(12, (count, 5), dtype=torch.int32) for count in keys]
     for caches in ([], ids):
         asked = (batch, chance, 12, seed, torch.tensor(tick), caches)
-        (one, one_side), (other, other_side) = (
-            kernels.draw(*asked) for kernels in (Kernels(), new_kernels(twin))
-        )
-        assert torch.equal(one_side, other_side)
-        assert torch.equal(one.head, other.head)
-        assert torch.equal(one.tail, other.tail)
+        for count in (1, 3):
+            one, other = (kernels.draw(*asked, count) for kernels in (Kernels(), new_kernels(twin)))
+            assert one.head.shape == one.tail.shape == (size, count)
+            assert torch.equal(one.replace_head, other.replace_head)
+            assert torch.equal(one.head, other.head)
+            assert torch.equal(one.tail, other.tail)
 
 
 @twins

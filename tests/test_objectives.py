@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
 import torch
 
-from helpers import TINY, new_model, random_graph
-from nscaching import TrainConfig
+from helpers import TINY, batch_of, new_model, random_graph
+from nscaching import TrainConfig, UserError
+from nscaching.kernels import AutogradLearner, Learning
 from nscaching.models import MODELS
 from nscaching.objectives import (
     LOGISTIC_ZERO,
@@ -45,6 +47,54 @@ def test_logistic():
     assert math.log(1 + math.exp(-6.0)) + math.log(1 + math.exp(-5.5)) < LOGISTIC_ZERO
 
 
+@pytest.mark.parametrize("objective", ["margin", "shifted", "logistic"])
+def test_weighed_negatives(objective):
+    """Self-adversarial weights are a softmax of the scores, and constants in the gradient."""
+    graph = random_graph()
+    model = new_model("TransE", len(graph.entities), len(graph.relations)).double()
+    batch, false = batch_of(graph, [0, 3, 7]), torch.tensor([[1, 2], [5, 6], [0, 9]])
+    negatives = dataclasses.replace(
+        batch.corrupt(torch.tensor([True, False, True]), false, false), adversarial=0.7
+    )
+    learner = AutogradLearner(model, Learning(objective, 3.0, 0.1, 0.0))
+    loss, _ = learner.loss(batch, negatives)
+    positive = model.score(batch.head, batch.relation, batch.tail)
+    scores = model.score(negatives.head, batch.relation.unsqueeze(1), negatives.tail)
+    weight = (0.7 * scores.detach()).exp()
+    weight = weight / weight.sum(1, keepdim=True)
+    shift = 3.0 if objective == "shifted" else 0.0
+    if objective == "margin":
+        expected = (weight * (3.0 - positive.unsqueeze(1) + scores).clamp(min=0)).sum(1)
+    else:
+        wrong = torch.log1p((scores + shift).exp())
+        expected = torch.log1p((-positive - shift).exp()) + (weight * wrong).sum(1)
+    torch.testing.assert_close(loss, expected)
+    got, wanted = (torch.autograd.grad(x.sum(), model.entity)[0] for x in (loss, expected))
+    torch.testing.assert_close(got, wanted)
+
+
+def test_cubes_are_penalised():
+    graph = random_graph()
+    model = new_model("ComplEx", len(graph.entities), len(graph.relations)).double()
+    batch = batch_of(graph, [0, 3, 3])
+    learner = AutogradLearner(model, Learning("logistic", 0.0, 0.1, 0.0, cubes=0.2))
+    e, r = (torch.complex(*t.detach().chunk(2, 1)) for t in (model.entity, model.relation))
+    expected = sum((x.abs() ** 3).sum() for x in (e[batch.head], r[batch.relation], e[batch.tail]))
+    torch.testing.assert_close(learner._cubes(batch), expected)
+
+
+@pytest.mark.parametrize(
+    ("objective", "sampler", "advice"),
+    [("1vsall", "nscaching", "no negatives: give --sampler none"),
+     ("kvsall", "bernoulli", "no negatives: give --sampler none"),
+     ("margin", "none", "negatives: give a --sampler")],
+)  # fmt: skip
+def test_objectives_and_samplers_have_to_fit(objective, sampler, advice):
+    config = TrainConfig(objective=objective, sampler=sampler)
+    with pytest.raises(UserError, match=f"^--objective {objective} uses {advice}$"):
+        choose_objective(config, new_model("TransE"))
+
+
 def test_logistic_of_large_scores_is_finite():
     loss, _ = logistic(torch.tensor([-500.0]), torch.tensor([[500.0]]))
     assert loss.tolist() == [1000.0]
@@ -57,6 +107,10 @@ def test_objective_goes_by_the_family(name):
         assert choose_objective(TrainConfig(model=name, objective=objective), model) == objective
     by_family = {"semantic": "logistic", "translational": "margin"}[model.family]
     assert choose_objective(TrainConfig(model=name), model) == by_family
+    assert choose_objective(TrainConfig(model=name, sampler="none"), model) == "1vsall"
+    shifted = {"semantic": "logistic", "translational": "shifted"}[model.family]
+    config = TrainConfig(model=name, sampler="self-adversarial")
+    assert choose_objective(config, model) == shifted
 
 
 @pytest.mark.parametrize("kernels", ["reference", "numba"])

@@ -32,7 +32,8 @@ from nscaching.graph import Side
 from nscaching.samplers import SAMPLERS, _base, cache
 
 GRAPH = random_graph()
-samplers = pytest.mark.parametrize("sampler", SAMPLERS.names())
+DRAWING = [name for name in SAMPLERS.names() if name != "none"]
+samplers = pytest.mark.parametrize("sampler", DRAWING)
 sides = pytest.mark.parametrize("side", list(Side))
 plenty = settings(derandomize=True, deadline=None, max_examples=50)
 
@@ -48,8 +49,8 @@ def drawn(sampler, batch, model, rounds=1, rows=None):
     for _ in range(rounds):
         negatives = sampler.sample(batch, model)
         sampler.update(batch, model)
-        columns = (rows, negatives.head[:, 0], batch.relation, negatives.tail[:, 0])
-        found += torch.stack(columns, dim=1).tolist()
+        for head, tail in zip(negatives.head.unbind(1), negatives.tail.unbind(1), strict=True):
+            found += torch.stack([rows, head, batch.relation, tail], dim=1).tolist()
     return found
 
 
@@ -58,12 +59,20 @@ def drawn(sampler, batch, model, rounds=1, rows=None):
 
 @samplers
 @pytest.mark.parametrize("draw", ["uniform", "importance", "top"])
-def test_negatives_change_one_side(sampler, draw):
+@pytest.mark.parametrize("count", [None, 1, 3])
+@pytest.mark.parametrize("filter_known", [False, True])
+def test_negatives_change_one_side(sampler, draw, count, filter_known):
     rows = [5, 0, 5, 31, 7]
     batch = batch_of(GRAPH, rows)
-    made = new_sampler(GRAPH, sampler=sampler, draw=draw)
+    options = {"sampler": sampler, "draw": draw, "negatives": count, "filter_known": filter_known}
+    made = new_sampler(GRAPH, **options)
     negatives = made.sample(batch, model_for(GRAPH))
-    assert negatives.head.shape == negatives.tail.shape == (5, 1)
+    assert negatives.head.shape == negatives.tail.shape
+    assert negatives.head.shape == (5, count or (64 if sampler == "self-adversarial" else 1))
+    assert negatives.adversarial == (1.0 if sampler == "self-adversarial" else 0.0)
+    changed = negatives.replace_head.unsqueeze(1)
+    assert (changed | (negatives.head == batch.head.unsqueeze(1))).all()
+    assert (~changed | (negatives.tail == batch.tail.unsqueeze(1))).all()
     assert negatives.head.dtype == negatives.tail.dtype == torch.int64
     changed = Counter()
     for row, *negative in drawn(made, batch, model_for(GRAPH), rounds=40, rows=rows):
@@ -182,7 +191,7 @@ def test_side_frequencies(options, fair, relation):
     assert stats.binomtest(int(head_changed.sum()), changed, p).pvalue > 0.001
 
 
-@samplers
+@pytest.mark.parametrize("sampler", ["uniform", "bernoulli", "self-adversarial", "nscaching"])
 def test_a_drawn_entity_is_equally_likely_to_be_any(sampler):
     graph = random_graph(entities=10, relations=2, train=60)
     batch = batch_of(graph)

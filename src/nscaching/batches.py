@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from nscaching.graph import KnowledgeGraph, Side
+from nscaching.models import Model
 
 __all__ = ["Batch", "Gather", "Negatives", "TrainingTriples", "plain_gather"]
 
@@ -20,6 +21,14 @@ class Negatives:
 
     head: Tensor  # [B, K]
     tail: Tensor  # [B, K]
+    replace_head: Tensor | None = None
+    """Whether all negatives of a triple have a new head, else a new tail [B]; None: they vary."""
+    adversarial: float = 0.0
+    """Above 0: the losses of a triple's negatives are weighed by softmax(this · their score)."""
+
+    def scores(self, model: Model, relation: Tensor) -> Tensor:
+        """Return the scores [B, K] of the negatives of triples with these relations [B]."""
+        return model.score(self.head, relation.unsqueeze(1), self.tail)
 
 
 @dataclass(frozen=True)
@@ -40,10 +49,12 @@ class Batch:
         return self.head_key if side is Side.HEAD else self.tail_key
 
     def corrupt(self, replace_head: Tensor, head: Tensor, tail: Tensor) -> Negatives:
-        """Put ``head`` [B] or ``tail`` [B] into each triple, as ``replace_head`` [B] says."""
+        """Put ``head`` [B, K] or ``tail`` [B, K] into each triple, as ``replace_head`` [B] says."""
+        replace = replace_head.unsqueeze(1)
         return Negatives(
-            torch.where(replace_head, head, self.head).unsqueeze(1),
-            torch.where(replace_head, self.tail, tail).unsqueeze(1),
+            torch.where(replace, head, self.head.unsqueeze(1)),
+            torch.where(replace, self.tail.unsqueeze(1), tail),
+            replace_head,
         )
 
     def __len__(self) -> int:

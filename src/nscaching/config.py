@@ -24,7 +24,7 @@ class TrainConfig:
     model: str = "TransE"
     """Scoring function: TransE, TransH, TransD, DistMult, ComplEx, or package.module:Class."""
     sampler: str = "nscaching"
-    """Negative sampler: nscaching, bernoulli, uniform, or package.module:Class."""
+    """Negatives: nscaching, bernoulli, uniform, self-adversarial, kbgan, igan, none, or a class."""
     dim: int = 100
     """Size d of an embedding vector (ComplEx: d complex numbers)."""
     norm: Literal[1, 2] = 1
@@ -35,14 +35,19 @@ class TrainConfig:
     """Training triples in one step."""
     lr: float = 0.001
     """Learning rate of Adam."""
-    optimizer: Literal["adam", "row-adam"] = "adam"
-    """Adam, or Adam that moves only rows with a gradient: cheaper with many entities, not equal."""
-    objective: Literal["auto", "margin", "logistic"] = "auto"
-    """Loss: margin ranking (Eq. 1) or logistic (Eq. 2); auto: by the model's family."""
+    optimizer: Literal["adam", "row-adam", "adagrad"] = "adam"
+    """Adam; Adam that moves only rows with a gradient (cheaper with many entities); or Adagrad."""
+    objective: Literal["auto", "margin", "logistic", "shifted", "1vsall", "kvsall"] = "auto"
+    """Loss: margin ranking (Eq. 1), logistic (Eq. 2), logistic of f + margin, softmax over all
+    entities, or every entity true or false; auto: by the model's family and the sampler."""
     margin: float = 8.0
-    """Margin of the ranking loss."""
+    """Margin of the ranking loss and of the shifted logistic loss."""
     penalty: float | None = None
-    """L2 penalty λ, λ/2·‖Θ‖² in an epoch's loss; None: 0.1 for semantic matching, else 0."""
+    """Penalty λ; None: 0.1 for semantic matching with negatives, else 0."""
+    penalty_norm: Literal["l2", "n3"] = "l2"
+    """What is penalised: λ/2·‖Θ‖² in an epoch's loss, or λ·(|h|³ + |r|³ + |t|³) of each triple."""
+    negatives: int | None = None
+    """Negatives of each triple; None: 64 for self-adversarial, else 1."""
     n1: int = 50
     """Entities cached for each key (nscaching)."""
     n2: int = 50
@@ -65,6 +70,14 @@ class TrainConfig:
     """Head or tail: by tph/(tph+hpt) of the relation, or by a fair coin (nscaching)."""
     candidates: Literal["set", "slots"] = "set"
     """Candidates as a set, each entity once (the paper), or as slots with repeats (its code)."""
+    generator: str = "TransE"
+    """Scoring function that makes the negatives (kbgan, igan)."""
+    generator_lr: float = 0.001
+    """Learning rate of the generator (kbgan, igan)."""
+    generator_pretrain: str = ""
+    """Run folder whose parameters the generator starts from; empty: none (kbgan, igan)."""
+    adversarial: float = 1.0
+    """Negatives are weighed by softmax(this · score) (self-adversarial)."""
     filter_known: bool = False
     """Keep known training triples out of the negatives (all samplers)."""
     validate_every: int = 10
@@ -87,6 +100,8 @@ class TrainConfig:
             object.__setattr__(self, name, check_type(flag(name), hint, getattr(self, name)))
         least = {"seed": 0, "lazy": 0, "validate_every": 0, "patience": 0, "threads": 0}
         least |= {"dim": 1, "epochs": 1, "batch_size": 1, "n1": 1, "n2": 1}
+        if self.negatives is not None:
+            least["negatives"] = 1
         for name, bound in least.items():
             value, most = getattr(self, name), MOST_THREADS if name == "threads" else MOST
             if not bound <= value <= most:
@@ -94,7 +109,7 @@ class TrainConfig:
                 raise UserError(f"{flag(name)} must be at {kind} {limit}, not {value}")
         if self.patience and not self.validate_every:
             raise UserError("--patience needs validation: give --validate-every too")
-        for name in ("lr", "temperature"):
+        for name in ("lr", "temperature", "generator_lr", "adversarial"):
             value = getattr(self, name)
             if not (value > 0 and math.isfinite(value)):
                 raise UserError(f"{flag(name)} must be a positive number, not {value}")

@@ -15,7 +15,7 @@ from nscaching.config import TrainConfig
 from nscaching.errors import UserError
 from nscaching.evaluation import Queries, metrics, rank
 from nscaching.graph import KnowledgeGraph, Side
-from nscaching.kernels import AutogradLearner, Learning, choose_kernels
+from nscaching.kernels import AutogradLearner, KVsAll, Learner, Learning, choose_kernels
 from nscaching.models import MODELS
 from nscaching.objectives import choose_objective, penalty
 from nscaching.probes import EpochMeter
@@ -60,18 +60,17 @@ class Trainer:
         )
         # The penalty λ/2·‖Θ‖² belongs to the sum over all triples; a batch takes its share.
         share = min(1.0, config.batch_size / len(self.triples))
+        strength, cubes = penalty(config, self.model), config.penalty_norm == "n3"
         learning = Learning(
             choose_objective(config, self.model),
             config.margin,
             config.lr,
-            weight_decay=penalty(config, self.model) * share,
+            weight_decay=0.0 if cubes else strength * share,
             rows=config.optimizer == "row-adam",
+            adagrad=config.optimizer == "adagrad",
+            cubes=strength if cubes else 0.0,
         )
-        self.learner = (
-            self.kernels.learner(self.model, learning)
-            if self.sampler.one_side
-            else AutogradLearner(self.model, learning)
-        )
+        self.learner = self._new_learner(learning)
         self.meter = EpochMeter(self.device)
         plain = self.model.form is None  # its refresh finds out how many keys there are
         self.step = self.kernels.capture(self._step, None if plain else self.sampler.phase)
@@ -80,6 +79,13 @@ class Trainer:
         self.best: dict[str, Tensor] = {}
         self.best_epoch, self.best_mrr = 0, float("-inf")
         self.seconds = 0.0  # spent in training, evaluation apart
+
+    def _new_learner(self, learning: Learning) -> Learner:
+        if learning.objective == "kvsall":
+            return KVsAll(self.model, learning, self.graph)
+        if learning.objective == "1vsall" or (self.sampler.one_side and self.sampler.count == 1):
+            return self.kernels.learner(self.model, learning)
+        return AutogradLearner(self.model, learning)
 
     def plan(self) -> str:
         """Say in one line which kernels run, and why."""
@@ -126,7 +132,8 @@ class Trainer:
             self.step(rows)
             self.meter.count(len(rows))
             self._report("training", self.meter.triples, len(self.triples))
-        record = {"epoch": epoch, **self.meter.read(), "seconds": time.perf_counter() - began}
+        record = {"epoch": epoch, **self.meter.read(), **self.sampler.figures()}
+        record["seconds"] = time.perf_counter() - began
         self.seconds += record["seconds"]
         if not record["loss"] < float("inf"):
             raise UserError(f"the loss is {record['loss']} in epoch {epoch}: try a lower --lr")

@@ -1,6 +1,8 @@
 """The hot operations: plain torch, and twins compiled for CPUs and for GPUs."""
 
 from nscaching.kernels._base import (
+    CHOICE,
+    ENTITY,
     HEAD_FRESH,
     HEAD_NOISE,
     TAIL_FRESH,
@@ -11,10 +13,13 @@ from nscaching.kernels._base import (
     Known,
     Refresh,
 )
+from nscaching.kernels.all_entities import KVsAll, OneVsAll
 from nscaching.kernels.dispatch import choose_kernels
 from nscaching.kernels.learner import AutogradLearner, Learner, Learning
 
 __all__ = [
+    "CHOICE",
+    "ENTITY",
     "HEAD_FRESH",
     "HEAD_NOISE",
     "TAIL_FRESH",
@@ -22,10 +27,12 @@ __all__ = [
     "AutogradLearner",
     "CacheSide",
     "IsKnown",
+    "KVsAll",
     "Kernels",
     "Known",
     "Learner",
     "Learning",
+    "OneVsAll",
     "Refresh",
     "choose_kernels",
 ]

@@ -12,6 +12,7 @@ from nscaching.batches import Batch, Negatives, plain_gather
 from nscaching.config import TrainConfig
 from nscaching.graph import Side
 from nscaching.kernels import random
+from nscaching.kernels.all_entities import OneVsAll
 from nscaching.kernels.learner import AutogradLearner, Learner, Learning
 from nscaching.models import Model, plain_distances
 from nscaching.strategies import repeated, select
@@ -19,7 +20,7 @@ from nscaching.strategies import repeated, select
 __all__ = ["CacheSide", "IsKnown", "Kernels", "Known", "Refresh"]
 
 # What random numbers of a step are for.
-COIN, ENTITY, SLOT, HEAD_FRESH, HEAD_NOISE, TAIL_FRESH, TAIL_NOISE = range(7)
+COIN, ENTITY, SLOT, HEAD_FRESH, HEAD_NOISE, TAIL_FRESH, TAIL_NOISE, CHOICE = range(8)
 
 Step = Callable[[Tensor], None]
 
@@ -87,6 +88,8 @@ class Kernels:
 
     def learner(self, model: Model, learning: Learning) -> Learner:
         """Return what makes the gradient steps: one negative per triple, one side replaced."""
+        if learning.objective == "1vsall":
+            return OneVsAll(model, learning)
         return AutogradLearner(model, learning)
 
     def capture(self, step: Step, phase: Callable[[], object] | None) -> Step:
@@ -105,29 +108,37 @@ class Kernels:
         seed: int,
         tick: Tensor,
         caches: Sequence[Tensor] = (),
-    ) -> tuple[Negatives, Tensor]:
-        """Draw a negative for each triple; return them and whether the head is replaced [B].
+        count: int = 1,
+    ) -> Negatives:
+        """Draw ``count`` negatives for each triple, all with a new head or all with a new tail.
 
-        chance [|R|] is the head's. The entity is drawn from the caches [keys, N1] of heads and
-        tails, if they are given, or else from all entities.
+        chance [|R|] is the head's. The entities are drawn from the caches [keys, N1] of heads and
+        tails, if they are given, from different slots; or else from all entities.
         """
         replace_head = self.coin(batch, chance, seed, tick)
         if not caches:
-            head = tail = random.whole(self.bits(ENTITY, seed, tick, len(batch)), entities)
+            bits = self.bits(ENTITY, seed, tick, len(batch), count)
+            head = tail = random.whole(bits, entities)
         else:
-            slot = random.whole(self.bits(SLOT, seed, tick, len(batch)), caches[0].shape[1])
-            keys = (batch.head_key, batch.tail_key)
+            n1 = caches[0].shape[1]
+            if count == 1:
+                slot = random.whole(self.bits(SLOT, seed, tick, len(batch)), n1)
+            else:
+                order = self.bits(SLOT, seed, tick, len(batch), n1)
+                slot = order.topk(count, dim=1).indices
+            keys = (batch.head_key.unsqueeze(1), batch.tail_key.unsqueeze(1))
             head, tail = (ids[key, slot].long() for ids, key in zip(caches, keys, strict=True))
-        return batch.corrupt(replace_head, head, tail), replace_head
+        return batch.corrupt(replace_head, head, tail)
 
     def coin(self, batch: Batch, chance: Tensor, seed: int, tick: Tensor) -> Tensor:
         """Choose for each triple [B] whether its head is to be replaced, else its tail."""
-        return random.uniform(self.bits(COIN, seed, tick, len(batch))) < chance[batch.relation]
+        bits = self.bits(COIN, seed, tick, len(batch)).squeeze(1)
+        return random.uniform(bits) < chance[batch.relation]
 
-    def bits(self, purpose: int, seed: int, tick: Tensor, count: int) -> Tensor:
-        """Return random bits [count] of a step for a purpose."""
-        position = torch.arange(count, device=tick.device)
-        return random.bits(random.stream(seed, tick, purpose), position, position.new_zeros(()))
+    def bits(self, purpose: int, seed: int, tick: Tensor, rows: int, count: int = 1) -> Tensor:
+        """Return random bits [rows, count] of a step for a purpose."""
+        row, index = (torch.arange(size, device=tick.device) for size in (rows, count))
+        return random.bits(random.stream(seed, tick, purpose), row.unsqueeze(1), index)
 
     @torch.no_grad()
     def refresh(self, asked: Refresh) -> None:

@@ -1,20 +1,19 @@
-"""The gradient step: scores, loss, gradients and Adam, by autograd."""
+"""The gradient step: scores, loss, gradients and the optimizer, by autograd."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from nscaching.batches import Batch, Negatives
 from nscaching.models import Model
-from nscaching.objectives import logistic, margin_ranking
+from nscaching.objectives import Objective, logistic, margin_ranking
 
-__all__ = ["BETAS", "EPSILON", "AutogradLearner", "Learner", "Learning"]
+__all__ = ["BETAS", "EPSILON", "AutogradLearner", "Learner", "Learning", "new_optimizer"]
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's, as its authors recommend
 
@@ -23,12 +22,21 @@ BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's, as its authors recommend
 class Learning:
     """How a model learns from a batch."""
 
-    objective: Literal["margin", "logistic"]
+    objective: Objective
     margin: float
     lr: float
     weight_decay: float
     rows: bool = False
     """Whether Adam moves only the rows that have a gradient; else all, by their momentum."""
+    adagrad: bool = False
+    """Whether it is Adagrad that moves them."""
+    cubes: float = 0.0
+    """The nuclear 3-norm penalty λ, on the vectors of each triple."""
+
+    @property
+    def compiled(self) -> bool:
+        """Whether compiled gradient steps know this way of learning."""
+        return self.objective in ("margin", "logistic") and not (self.adagrad or self.cubes)
 
 
 class Learner(ABC):
@@ -43,38 +51,34 @@ class Learner(ABC):
 
 
 class AutogradLearner(Learner):
-    """Any model: torch's autograd and torch's Adam."""
+    """Any model: torch's autograd and torch's optimizers."""
 
     def __init__(self, model: Model, learning: Learning) -> None:
         self.model, self.learning = model, learning
-        self.optimizer: torch.optim.Adam | RowAdam
-        if learning.rows:
-            self.optimizer = RowAdam(model.parameters(), learning)
-            return
-        self.optimizer = torch.optim.Adam(
-            model.parameters(),
-            lr=learning.lr,
-            betas=BETAS,
-            eps=EPSILON,
-            weight_decay=learning.weight_decay,
-            fused=True,
-            capturable=model.entity.device.type == "cuda",
-        )
+        self.optimizer = new_optimizer(model, learning)
 
     def loss(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor]:
         """Return the losses [B] and which of them still teach something [B]."""
         positive = self.model.score(batch.head, batch.relation, batch.tail)
-        relation = batch.relation.unsqueeze(1)
-        negative = self.model.score(negatives.head, relation, negatives.tail)
+        negative = negatives.scores(self.model, batch.relation)
+        weight = None
+        if negatives.adversarial:
+            weight = torch.softmax(negatives.adversarial * negative.detach(), 1)
+        margin = self.learning.margin
         if self.learning.objective == "margin":
-            return margin_ranking(positive, negative, self.learning.margin)  # Eq. 1
-        return logistic(positive, negative)  # Eq. 2
+            return margin_ranking(positive, negative, margin, weight)  # Eq. 1
+        if self.learning.objective == "shifted":
+            return logistic(positive + margin, negative + margin, weight)
+        return logistic(positive, negative, weight)  # Eq. 2
 
     def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
         """Learn from a batch."""
         loss, teaching = self.loss(batch, negatives)
+        total = loss.sum()
+        if self.learning.cubes:
+            total = total + self.learning.cubes * self._cubes(batch)
         self.optimizer.zero_grad()
-        loss.sum().backward()
+        total.backward()
         with torch.no_grad():
             gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
             norm = torch.linalg.vector_norm(
@@ -82,6 +86,13 @@ class AutogradLearner(Learner):
             )
             sums += torch.stack([loss.detach().sum(), teaching.sum(), norm]).double()
         self.optimizer.step()
+
+    def _cubes(self, batch: Batch) -> Tensor:
+        """Return Σ |h|³ + |r|³ + |t|³ of the triples (Lacroix et al., 2018)."""
+        head, tail = (self.model.entity_rows(ids) for ids in (batch.head, batch.tail))
+        relation = torch.nn.functional.embedding(batch.relation, self.model.relation)
+        sizes = (self.model.moduli(rows).pow(3).sum() for rows in (head, relation, tail))
+        return torch.stack(list(sizes)).sum()
 
 
 class RowAdam:
@@ -114,3 +125,23 @@ class RowAdam:
             square[row] = beta_2 * square[row] + (1 - beta_2) * gradient.square()
             root = (square[row] / (1 - beta_2**self.steps)).sqrt()
             table[row] -= size * mean[row] / (root + EPSILON)
+
+
+def new_optimizer(
+    model: Model, learning: Learning
+) -> torch.optim.Adam | torch.optim.Adagrad | RowAdam:
+    """Return the optimizer of a model's parameters."""
+    if learning.rows:
+        return RowAdam(model.parameters(), learning)
+    decay = learning.weight_decay
+    if learning.adagrad:
+        return torch.optim.Adagrad(model.parameters(), lr=learning.lr, weight_decay=decay)
+    return torch.optim.Adam(
+        model.parameters(),
+        lr=learning.lr,
+        betas=BETAS,
+        eps=EPSILON,
+        weight_decay=decay,
+        fused=True,
+        capturable=model.entity.device.type == "cuda",
+    )

@@ -174,7 +174,8 @@ class NumbaKernels(Kernels):
 
     def learner(self, model: Model, learning: Learning) -> Learner:
         """Return a compiled learner where there is one."""
-        if type(model) not in KINDS or model.entity.dtype != torch.float32:
+        known = type(model) in KINDS and model.entity.dtype == torch.float32
+        if not (known and learning.compiled):
             return super().learner(model, learning)
         self._learner = NumbaLearner(model, learning, self.threads)
         return self._learner

@@ -26,7 +26,7 @@ __all__ = ["INTERPRETED", "TritonKernels"]
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Whether Triton runs kernels in Python, on the CPU, which is for tests."""
 
-PURPOSES = 7
+PURPOSES = 8
 # Numbers of the candidates' rows that a refresh holds at once; more warps or longer pieces were
 # slower on an H200.
 CHUNK = 16
@@ -51,7 +51,8 @@ class TritonKernels(Kernels):
 
     def learner(self, model: Model, learning: Learning) -> Learner:
         """Return a compiled learner where there is one."""
-        if type(model) not in KINDS or model.entity.dtype != torch.float32:
+        known = type(model) in KINDS and model.entity.dtype == torch.float32
+        if not (known and learning.compiled):
             return super().learner(model, learning)
         self._learner = TritonLearner(model, learning)
         return self._learner
@@ -85,8 +86,11 @@ class TritonKernels(Kernels):
         seed: int,
         tick: Tensor,
         caches: Sequence[Tensor] = (),
-    ) -> tuple[Negatives, Tensor]:
+        count: int = 1,
+    ) -> Negatives:
         """Draw a negative for each triple, all in one kernel."""
+        if count > 1:
+            return super().draw(batch, chance, entities, seed, tick, caches, count)
         n, block = len(batch), 128
         head, tail = torch.empty_like(batch.head), torch.empty_like(batch.tail)
         replace_head = torch.empty(n, dtype=torch.bool, device=head.device)
@@ -98,7 +102,7 @@ class TritonKernels(Kernels):
             N1=ids[0].shape[1] if caches else 1, CACHED=bool(caches),
             COIN=COIN, ENTITY=ENTITY, SLOT=SLOT, BLOCK=block, num_warps=4,
         )  # fmt: skip
-        return Negatives(head.unsqueeze(1), tail.unsqueeze(1)), replace_head
+        return Negatives(head.unsqueeze(1), tail.unsqueeze(1), replace_head)
 
     @torch.no_grad()
     def refresh(self, asked: Refresh) -> None:

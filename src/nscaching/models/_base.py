@@ -84,6 +84,10 @@ class Model(nn.Module, ABC):
         """Return s [...] of ``Form.SHIFTED`` where it is the entity's own; None: it is −v·e."""
         return None
 
+    def moduli(self, rows: Tensor) -> Tensor:
+        """Return the sizes of the numbers that vectors [..., D] are made of, which may be pairs."""
+        return rows.abs()
+
     def length(self, difference: Tensor) -> Tensor:
         """Return the norm [...] of vectors [..., D]; L1 as a sum, which is several times faster."""
         if self.norm == 1:
@@ -150,14 +154,14 @@ class Model(nn.Module, ABC):
         if self.form is Form.DOT:
             return query @ rows.T
         if self.form is Form.DISTANCE:
-            return distances(query, rows, self.norm).neg_()
+            return -distances(query, rows, self.norm)
         # The shift depends on the relation alone, so each relation has one table of shifted rows.
         scores = query.new_empty(len(anchor), self.entities)
         for one in relation.unique():
             asked = relation == one
             direction = self.direction(one.unsqueeze(0))
             shifted = self._shifted(rows, everyone, direction)
-            scores[asked] = distances(query[asked], shifted, self.norm).neg_()
+            scores[asked] = -distances(query[asked], shifted, self.norm)
         return scores
 
     def _everyone(self) -> Tensor:

@@ -33,6 +33,10 @@ class ComplEx(Model):
         imaginary = (h_re * r_im + h_im * r_re) * t_im
         return (real + imaginary).sum(-1)
 
+    def moduli(self, rows: Tensor) -> Tensor:
+        """Return the moduli [..., d] of complex numbers [real | imaginary]."""
+        return torch.stack(rows.chunk(2, dim=-1)).square().sum(0).clamp(min=1e-30).sqrt()
+
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Return h∘r for the tail, conj(r)∘t for the head, as [real | imaginary]."""
         a_re, a_im = self.entity_rows(anchor).chunk(2, dim=-1)

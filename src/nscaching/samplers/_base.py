@@ -22,6 +22,9 @@ __all__ = ["SAMPLERS", "Negatives", "Sampler"]
 # A choice among all entities is made for as many keys at once as have this many pairs in all.
 CHOICE_PAIRS = 1 << 22
 
+# Known triples are drawn anew this often; then the few that are left choose among all entities.
+REDRAWS = 10
+
 
 class Sampler(ABC):
     """Makes negatives for a batch. One object serves one training run."""
@@ -30,10 +33,13 @@ class Sampler(ABC):
     """How head or tail is chosen; None: as the configuration says."""
 
     one_side: ClassVar[bool] = False
-    """Whether it gives one negative per triple, with head or tail replaced but never both.
+    """Whether its negatives have a new head or a new tail, never both.
 
-    Compiled gradients take those alone; with other negatives autograd is used.
+    Compiled gradients take one such negative per triple; with others autograd is used.
     """
+
+    usual_count: ClassVar[int] = 1
+    """Negatives of each triple where the configuration leaves it open."""
 
     def __init__(
         self,
@@ -44,6 +50,7 @@ class Sampler(ABC):
         kernels: Kernels | None = None,
     ) -> None:
         self.config, self.device, self.seed = config, device, seed
+        self.count = config.negatives or self.usual_count
         self.kernels = kernels or Kernels()
         self.entities = len(graph.entities)
         self.random = torch.Generator(device).manual_seed(seed)
@@ -85,6 +92,10 @@ class Sampler(ABC):
     def update(self, batch: Batch, model: Model) -> None:  # noqa: B027  (fixed ones do not learn)
         """Learn from the batch, with the parameters of before its gradient step (step 8)."""
 
+    def figures(self) -> dict[str, float]:
+        """Return what it measured since the last call, for the record of the epoch."""
+        return {}
+
     def state(self) -> dict[str, Tensor]:
         """Return what a later run or a reader would want to keep."""
         return {}
@@ -104,6 +115,24 @@ class Sampler(ABC):
         # Where one side has nothing but known triples, the other has to serve.
         no_head, no_tail = (self._exhausted[side][batch.key(side)] for side in Side)
         return torch.where(no_head == no_tail, replace_head, no_tail)
+
+    def unknown_entities(self, batch: Batch, replace_head: Tensor, count: int) -> Tensor:
+        """Draw entities [B, count] that make no training triple in place of head or tail."""
+        chosen = torch.empty(len(batch), count, dtype=torch.int64, device=self.device)
+        for side, mine in ((Side.HEAD, replace_head), (Side.TAIL, ~replace_head)):
+            key = batch.key(side)[mine].repeat_interleave(count)
+            entity = self.random_entities(len(key))
+            for _ in range(REDRAWS):
+                known = self.is_known(side, key, entity)
+                entity = torch.where(known, self.random_entities(len(key)), entity)
+            known = self.is_known(side, key, entity)
+            entity[known] = self.choose_entities(side, key[known], 1).squeeze(1)
+            chosen[mine] = entity.view(-1, count)
+        return chosen
+
+    def random_entities(self, *shape: int) -> Tensor:
+        """Draw entities, each equally likely."""
+        return torch.randint(self.entities, shape, generator=self.random, device=self.device)
 
     def choose_entities(self, side: Side, key: Tensor, count: int) -> Tensor:
         """Choose ``count`` entities for each key, all different: key [n] → ids [n, count].

@@ -57,6 +57,11 @@ class NSCaching(Sampler):
                 f"--n1 {config.n1} is larger than the number of entities, {self.entities:,}; "
                 "give a smaller --n1"
             )
+        if self.count > config.n1:
+            raise UserError(
+                f"--negatives {self.count} is more than a cache holds, --n1 {config.n1}; "
+                "give fewer, or a larger --n1"
+            )
         self.refreshing = True
         self.sides: dict[Side, CacheSide] = {}
         for (side, index), purposes in zip(graph.train_index.items(), PURPOSES, strict=True):
@@ -77,27 +82,29 @@ class NSCaching(Sampler):
         return ("refresh" if self.refreshing else "draw") if plain else None
 
     def negatives(self, batch: Batch, model: Model) -> Negatives:
-        """Draw an entity from the head cache or the tail cache of each triple (steps 5 to 7)."""
+        """Draw entities from the head cache or the tail cache of each triple (steps 5 to 7)."""
         if self.phase() is not None:
             caches = [self.cache[side] for side in Side]
-            negatives, self.replace_head = self.kernels.draw(
-                batch, self.head_probability, self.entities, self.seed, self.tick, caches
+            chance, count = self.head_probability, self.count
+            self.drawn = self.kernels.draw(
+                batch, chance, self.entities, self.seed, self.tick, caches, count
             )
-            return negatives
-        self.replace_head = self.choose_head(batch)
+            return self.drawn
+        replace_head = self.choose_head(batch)
         head, tail = (self._draw(side, batch.key(side), model) for side in Side)
-        return batch.corrupt(self.replace_head, head, tail)
+        self.drawn = batch.corrupt(replace_head, head, tail)
+        return self.drawn
 
     @torch.no_grad()
     def _draw(self, side: Side, key: Tensor, model: Model) -> Tensor:
-        """Draw one cached entity for each key [B]."""
+        """Draw cached entities [B, count] for each key [B]."""
         cached = self.cache[side][key].long()
         scores = cached.new_zeros(cached.shape, dtype=torch.float32)
         if self.config.draw != "uniform":
             query = self.sides[side]
             scores = model.score_candidates(side, query.anchor[key], query.relation[key], cached)
-        slots = select(self.config.draw, scores, 1, self.random)
-        return cached.gather(1, slots).squeeze(1)
+        slots = select(self.config.draw, scores, self.count, self.random)
+        return cached.gather(1, slots)
 
     def update(self, batch: Batch, model: Model) -> None:
         """Refresh the head cache and the tail cache of the batch (step 8, Algorithm 3)."""
@@ -105,7 +112,8 @@ class NSCaching(Sampler):
             return
         keys = [batch.key(side) for side in Side]
         if self.config.refresh_side == "drawn":
-            drawn = (self.replace_head, ~self.replace_head)
+            assert self.drawn.replace_head is not None
+            drawn = (self.drawn.replace_head, ~self.drawn.replace_head)
             keys = [key.where(mine, -1) for key, mine in zip(keys, drawn, strict=True)]
         is_known = self.is_known if self.config.filter_known else None
         sides = list(self.sides.values())
@@ -125,21 +133,16 @@ class NSCaching(Sampler):
             excluded = known if excluded is None else excluded | known
         return excluded
 
-    def _random_entities(self, rows: int, columns: int) -> Tensor:
-        return torch.randint(
-            self.entities, (rows, columns), generator=self.random, device=self.device
-        )
-
     def _fill(self, side: Side, keys: int) -> Tensor:
         """Fill the cache with random entities that may be cached."""
         cache = torch.empty(keys, self.config.n1, dtype=torch.int32, device=self.device)
         for key in torch.arange(keys, device=self.device).split(FILL_ROWS):
-            entities = self._random_entities(len(key), self.config.n1)
+            entities = self.random_entities(len(key), self.config.n1)
             excluded = self._excluded(side, key, entities)
             for _ in range(FILL_ROUNDS):
                 if excluded is None or not excluded.any():
                     break
-                fresh = self._random_entities(*entities.shape)
+                fresh = self.random_entities(*entities.shape)
                 entities = torch.where(excluded, fresh, entities)
                 excluded = self._excluded(side, key, entities)
             if excluded is not None:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import ClassVar, Literal
 
-import torch
-from torch import Tensor
-
 from nscaching.batches import Batch, Negatives
-from nscaching.graph import Side
 from nscaching.models import Model
 from nscaching.samplers._base import SAMPLERS, Sampler
 
-__all__ = ["Bernoulli", "Uniform"]
-
-# Known triples are drawn anew this often; then the few that are left choose among all entities.
-REDRAWS = 10
+__all__ = ["Bernoulli", "NoSampler", "SelfAdversarial", "Uniform"]
 
 
 @SAMPLERS.register("uniform")
@@ -26,31 +20,18 @@ class Uniform(Sampler):
     one_side = True
 
     def negatives(self, batch: Batch, model: Model) -> Negatives:
-        """Draw one negative per triple."""
+        """Draw the negatives of each triple."""
         if not self.config.filter_known:
             return self.kernels.draw(
-                batch, self.head_probability, self.entities, self.seed, self.tick
-            )[0]
-        replace_head, entity = self.choose_head(batch), self._draw(len(batch))
-        for side, rows in ((Side.HEAD, replace_head), (Side.TAIL, ~replace_head)):
-            key = batch.key(side)[rows]
-            entity[rows] = self._without_known(side, key, entity[rows])
+                batch, self.head_probability, self.entities, self.seed, self.tick, (), self.count
+            )
+        replace_head = self.choose_head(batch)
+        entity = self.unknown_entities(batch, replace_head, self.count)
         return batch.corrupt(replace_head, entity, entity)
 
     def phase(self) -> object:
         """All steps are alike, but for the search of entities that are not known."""
         return None if self.config.filter_known else "draw"
-
-    def _without_known(self, side: Side, key: Tensor, entity: Tensor) -> Tensor:
-        """Replace each entity [n] that makes a training triple of its key [n]."""
-        for _ in range(REDRAWS):
-            entity = torch.where(self.is_known(side, key, entity), self._draw(len(key)), entity)
-        known = self.is_known(side, key, entity)
-        entity[known] = self.choose_entities(side, key[known], 1).squeeze(1)
-        return entity
-
-    def _draw(self, count: int) -> Tensor:
-        return torch.randint(self.entities, (count,), generator=self.random, device=self.device)
 
 
 @SAMPLERS.register("bernoulli")
@@ -58,3 +39,34 @@ class Bernoulli(Uniform):
     """As uniform, but the head is replaced with probability tph / (tph + hpt) of the relation."""
 
     side = "bernoulli"
+
+
+@SAMPLERS.register("self-adversarial")
+class SelfAdversarial(Bernoulli):
+    """Many negatives as Bernoulli draws them, weighed by what the model thinks of them (RotatE).
+
+    Sun et al., 2019: the k-th of a triple counts softmax(α·f)ₖ, a constant in the gradient.
+    """
+
+    usual_count = 64
+
+    def negatives(self, batch: Batch, model: Model) -> Negatives:
+        """Draw the negatives of each triple; the loss weighs them."""
+        drawn = super().negatives(batch, model)
+        return dataclasses.replace(drawn, adversarial=self.config.adversarial)
+
+
+@SAMPLERS.register("none")
+class NoSampler(Sampler):
+    """No negatives: the objectives 1vsall and kvsall hold every triple against all entities."""
+
+    usual_count = 0
+
+    def negatives(self, batch: Batch, model: Model) -> Negatives:
+        """Return none."""
+        none = batch.relation.new_empty(len(batch), 0)
+        return Negatives(none, none)
+
+    def phase(self) -> object:
+        """All steps are alike, if each has as many queries as triples."""
+        return None if self.config.objective == "kvsall" else "all"

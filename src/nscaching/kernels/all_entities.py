@@ -1,0 +1,68 @@
+"""Gradient steps that hold every query of a batch against all entities: no negatives."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nscaching.batches import Batch, Negatives
+from nscaching.graph import KnowledgeGraph, Side
+from nscaching.kernels.learner import AutogradLearner, Learning
+from nscaching.models import Model
+from nscaching.objectives import LOGISTIC_ZERO
+
+__all__ = ["KVsAll", "OneVsAll"]
+
+
+class OneVsAll(AutogradLearner):
+    """Softmax over all entities for both queries of a triple (Lacroix et al., 2018)."""
+
+    def loss(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor]:
+        """Return −log p(t | h, r) − log p(h | r, t) of each triple."""
+        losses = []
+        for side in Side:
+            anchor, answer = side.query(batch.head, batch.tail)
+            scores = self.model.score_all(side, anchor, batch.relation)
+            losses.append(F.cross_entropy(scores, answer, reduction="none"))
+        loss = torch.stack(losses).sum(0)
+        return loss, loss > LOGISTIC_ZERO
+
+
+class KVsAll(AutogradLearner):
+    """For every query, every entity is an answer of training or is not (Dettmers et al., 2018).
+
+    A query counts once in an epoch: a batch takes the share of its triples that it holds.
+    """
+
+    def __init__(self, model: Model, learning: Learning, graph: KnowledgeGraph) -> None:
+        super().__init__(model, learning)
+        device = model.entity.device
+        self.offsets = {
+            side: torch.from_numpy(index.offsets).to(device)
+            for side, index in graph.train_index.items()
+        }
+        self.answers = {
+            side: torch.from_numpy(index.answers).long().to(device)
+            for side, index in graph.train_index.items()
+        }
+
+    def loss(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor]:
+        """Return the logistic losses of both queries over all entities, for each triple."""
+        losses = []
+        for side in Side:
+            anchor, _ = side.query(batch.head, batch.tail)
+            key, place = batch.key(side).unique(return_inverse=True)
+            # Any triple of the key will do: they have one anchor and one relation.
+            position = torch.arange(len(batch), device=key.device)
+            one = torch.empty_like(key).scatter_(0, place, position)
+            scores = self.model.score_all(side, anchor[one], batch.relation[one])
+            start, end = self.offsets[side][key], self.offsets[side][key + 1]
+            size = end - start
+            row = torch.repeat_interleave(size)
+            within = torch.arange(len(row), device=key.device) - (size.cumsum(0) - size)[row]
+            true = scores[row, self.answers[side][start[row] + within]]
+            loss = F.softplus(scores).sum(1).index_add(0, row, -true)
+            losses.append((loss / size)[place])
+        loss = torch.stack(losses).sum(0)
+        return loss, loss > LOGISTIC_ZERO

@@ -1,0 +1,141 @@
+"""Negatives made by a second model that learns to fool the first: KBGAN and IGAN."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+
+from nscaching.batches import Batch, Negatives
+from nscaching.config import TrainConfig
+from nscaching.errors import UserError
+from nscaching.graph import KnowledgeGraph, Side
+from nscaching.kernels import CHOICE, ENTITY, Kernels, Learning, random
+from nscaching.kernels.learner import new_optimizer
+from nscaching.models import MODELS, Model
+from nscaching.run_folder import RunFolder
+from nscaching.samplers._base import SAMPLERS, Sampler
+
+__all__ = ["IGAN", "KBGAN", "Generating"]
+
+
+class Generating(Sampler):
+    """A generator scores candidates and draws negatives by the softmax of its scores.
+
+    It learns by REINFORCE: the reward of a negative is what the trained model (the discriminator)
+    thinks of it, and the mean reward of the batch is the baseline.
+    """
+
+    one_side = True
+
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        config: TrainConfig,
+        device: torch.device,
+        seed: int,
+        kernels: Kernels | None = None,
+    ) -> None:
+        super().__init__(graph, config, device, seed, kernels)
+        self.generator = MODELS.get(config.generator)(
+            self.entities, len(graph.relations), config.dim, config.norm
+        )
+        self.generator.reset(torch.Generator().manual_seed(seed))
+        if config.generator_pretrain:
+            self._start_from(config.generator_pretrain, graph)
+        self.generator.to(device)
+        learning = Learning("margin", config.margin, config.generator_lr, weight_decay=0.0)
+        self.optimizer = new_optimizer(self.generator, learning)
+        self.sums = torch.zeros(3, dtype=torch.float64, device=device)
+        """Loss, reward and entropy, each a sum over triples."""
+        self.triples = 0
+
+    @abstractmethod
+    def candidates(self, batch: Batch, replace_head: Tensor) -> tuple[Tensor, Tensor]:
+        """Return candidates [B, C] for the replaced entity of each triple, and their scores."""
+
+    def negatives(self, batch: Batch, model: Model) -> Negatives:
+        """Draw by the softmax of the generator's scores; what ``update`` needs is kept."""
+        replace_head = self.choose_head(batch)
+        candidates, scores = self.candidates(batch, replace_head)  # [B, C]
+        log_chance = torch.log_softmax(scores, 1)  # [B, C]
+        bits = self.kernels.bits(CHOICE, self.seed, self.tick, *scores.shape)
+        chosen = (log_chance.detach() + random.gumbel(bits)).topk(self.count, 1).indices
+        entity = candidates.gather(1, chosen)
+        self.drawn = batch.corrupt(replace_head, entity, entity)
+        self.log_chance = log_chance.gather(1, chosen)  # [B, count]
+        chance = log_chance.detach().exp()
+        self.entropy = -(chance * log_chance.detach().clamp(min=-1e30)).sum()
+        return self.drawn
+
+    def update(self, batch: Batch, model: Model) -> None:
+        """Move the generator towards negatives that the model takes for true."""
+        with torch.no_grad():
+            reward = self.drawn.scores(model, batch.relation)  # [B, count]
+        loss = -((reward - reward.mean()) * self.log_chance).sum()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.sums += torch.stack([loss.detach(), reward.mean(1).sum(), self.entropy]).double()
+        self.triples += len(batch)
+
+    def figures(self) -> dict[str, float]:
+        """Return the generator's mean loss, reward and entropy (in nats) of a triple."""
+        means = (self.sums / max(1, self.triples)).tolist()
+        self.sums.zero_()
+        self.triples = 0
+        return dict(zip(("generator_loss", "reward", "entropy"), means, strict=True))
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the generator's parameters."""
+        return {f"generator.{name}": t for name, t in self.generator.state_dict().items()}
+
+    def _start_from(self, path: str, graph: KnowledgeGraph) -> None:
+        folder = RunFolder(path)
+        source, config = folder.read_config()
+        if folder.read_graph(source).entities != graph.entities:
+            raise UserError(f"--generator-pretrain {path}: it was trained on other entities")
+        try:
+            self.generator.load_state_dict(folder.read_model()[0])
+        except RuntimeError:
+            raise UserError(
+                f"--generator-pretrain {path}: it holds {config.model} with dim {config.dim}, and "
+                f"the generator is {self.config.generator} with dim {self.config.dim}"
+            ) from None
+
+
+@SAMPLERS.register("kbgan")
+class KBGAN(Generating):
+    """Cai and Wang, 2018: the generator chooses among N1 uniform candidates."""
+
+    def candidates(self, batch: Batch, replace_head: Tensor) -> tuple[Tensor, Tensor]:
+        """Draw N1 entities for each triple."""
+        if self.config.filter_known:
+            candidates = self.unknown_entities(batch, replace_head, self.config.n1)
+        else:
+            bits = self.kernels.bits(ENTITY, self.seed, self.tick, len(batch), self.config.n1)
+            candidates = random.whole(bits, self.entities)
+        drawn = batch.corrupt(replace_head, candidates, candidates)
+        return candidates, drawn.scores(self.generator, batch.relation)
+
+
+@SAMPLERS.register("igan")
+class IGAN(Generating):
+    """Wang et al., 2018: the generator gives a distribution over all entities."""
+
+    def candidates(self, batch: Batch, replace_head: Tensor) -> tuple[Tensor, Tensor]:
+        """Score every entity for each triple: time and memory grow with their number."""
+        everyone = torch.arange(self.entities, device=self.device)
+        scores = batch.head.new_empty(len(batch), self.entities, dtype=torch.float32)
+        for side, mine in ((Side.HEAD, replace_head), (Side.TAIL, ~replace_head)):
+            row = mine.nonzero().squeeze(1)
+            anchor, _ = side.query(batch.head[row], batch.tail[row])
+            of_side = self.generator.score_all(side, anchor, batch.relation[row])
+            if self.config.filter_known:
+                known = self.is_known(side, batch.key(side)[row].unsqueeze(1), everyone)
+                # Where fewer are left than are to be drawn, known ones have to serve.
+                few = (~known).sum(1, keepdim=True) < self.count
+                of_side = of_side.masked_fill(known & ~few, float("-inf"))
+            scores = scores.index_copy(0, row, of_side)
+        return everyone.expand(len(batch), -1), scores

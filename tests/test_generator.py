@@ -1,0 +1,138 @@
+"""KBGAN and IGAN: what is drawn, how the generator learns, and what is reported."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+
+from helpers import TINY, batch_of, goodness, graph_of, new_model, new_sampler, random_graph
+from nscaching import TrainConfig, UserError, train
+from nscaching.models import MODELS
+from nscaching.run_folder import RunFolder
+from nscaching.trainer import Trainer
+
+GRAPH = random_graph()
+both = pytest.mark.parametrize("sampler", ["kbgan", "igan"])
+
+
+def model_for(graph, name="DistMult"):
+    return new_model(name, len(graph.entities), len(graph.relations))
+
+
+def test_igan_draws_by_the_softmax_of_the_generator():
+    graph = graph_of([(0, 0, 1)], entities=5)
+    made = new_sampler(graph, sampler="igan", side="uniform", generator="DistMult")
+    with torch.no_grad():
+        torch.nn.init.normal_(made.generator.entity, generator=torch.Generator().manual_seed(3))
+    batch, heads, tails = batch_of(graph, [0] * 6000), Counter(), Counter()
+    negatives = made.sample(batch, model_for(graph))
+    for new_head, head, tail in zip(
+        negatives.replace_head.tolist(), negatives.head[:, 0].tolist(),
+        negatives.tail[:, 0].tolist(), strict=True,
+    ):  # fmt: skip
+        (heads if new_head else tails)[head if new_head else tail] += 1
+    everyone, zero, one = torch.arange(5), torch.tensor(0), torch.tensor(1)
+    for seen, scores in (
+        (heads, made.generator.score(everyone, zero, one)),
+        (tails, made.generator.score(zero, zero, everyone)),
+    ):
+        assert goodness(seen, dict(enumerate(scores.double().softmax(0).tolist()))) > 0.001
+
+
+def test_kbgan_chooses_among_n1():
+    made = new_sampler(GRAPH, sampler="kbgan", n1=1)
+    negatives = made.sample(batch_of(GRAPH), model_for(GRAPH))
+    assert torch.equal(made.log_chance, torch.zeros(len(GRAPH.train), 1))
+    assert made.entropy == 0
+    assert len(set(negatives.head[:, 0].tolist())) > 3
+
+
+@both
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_generator_learns_by_reinforce(sampler, count):
+    made = new_sampler(GRAPH, sampler=sampler, generator="DistMult", n1=6, negatives=count)
+    batch, model = batch_of(GRAPH, [3, 5, 8, 9]), model_for(GRAPH, "TransE")
+    negatives = made.sample(batch, model)
+    relation = batch.relation.unsqueeze(1)
+    reward = model.score(negatives.head, relation, negatives.tail).detach()
+    log_chance = made.log_chance.clone()
+    loss = -((reward - reward.mean()) * log_chance).sum()
+    tables = list(made.generator.parameters())
+    expected = torch.autograd.grad(loss, tables, retain_graph=True)
+    entropy = float(made.entropy)
+    made.update(batch, model)
+    for table, gradient in zip(tables, expected, strict=True):
+        torch.testing.assert_close(table.grad, gradient)
+    figures = made.figures()
+    assert figures["generator_loss"] == pytest.approx(loss.item() / 4)
+    assert figures["reward"] == pytest.approx(reward.mean().item())
+    assert figures["entropy"] == pytest.approx(entropy / 4)
+    assert 0 < figures["entropy"] <= math.log(6 if sampler == "kbgan" else 12)
+    assert made.figures() == {"generator_loss": 0.0, "reward": 0.0, "entropy": 0.0}
+
+
+@both
+def test_the_reward_grows(sampler):
+    """Against a model that stands still the generator finds what it takes for true."""
+    options = {"generator": "DistMult", "generator_lr": 0.05, "n1": 8, "dim": 16}
+    made, batch, model = (
+        new_sampler(GRAPH, sampler=sampler, **options),
+        batch_of(GRAPH),
+        model_for(GRAPH),
+    )
+    rewards, entropies = [], []
+    for _ in range(150):
+        made.sample(batch, model)
+        made.update(batch, model)
+        figures = made.figures()
+        rewards.append(figures["reward"])
+        entropies.append(figures["entropy"])
+    assert sum(rewards[-20:]) / 20 > sum(rewards[:20]) / 20 + 1
+    assert entropies[-1] < 0.8 * entropies[0]
+
+
+@both
+@pytest.mark.parametrize("model", MODELS.names())
+def test_every_discriminator_trains_and_reports(sampler, model):
+    trainer = Trainer(GRAPH, TrainConfig(**TINY | {"sampler": sampler, "model": model}))
+    record = trainer.epoch(1)
+    assert {"generator_loss", "reward", "entropy"} <= record.keys()
+    assert all(math.isfinite(value) for value in record.values())
+
+
+@both
+@pytest.mark.parametrize("generator", MODELS.names())
+def test_every_generator_learns(sampler, generator):
+    settings = {"sampler": sampler, "generator": generator, "side": "uniform"}
+    trainer = Trainer(GRAPH, TrainConfig(**TINY | settings))
+    tables = dict(trainer.sampler.generator.named_parameters())
+    before = {name: table.detach().clone() for name, table in tables.items()}
+    trainer.epoch(1)
+    assert all(not torch.equal(table, before[name]) for name, table in tables.items())
+
+
+def test_a_generator_from_a_run(tmp_path):
+    settings = TINY | {"sampler": "bernoulli", "model": "DistMult", "epochs": 1}
+    train(GRAPH, TrainConfig(**settings), out=tmp_path / "run")
+    options = {"sampler": "kbgan", "generator_pretrain": str(tmp_path / "run")}
+    made = new_sampler(GRAPH, generator="DistMult", **options)
+    kept = RunFolder(tmp_path / "run").read_model()[0]
+    for name, table in made.generator.state_dict().items():
+        assert torch.equal(table, kept[name])
+    with pytest.raises(
+        UserError, match="it holds DistMult with dim 4, and the generator is TransD"
+    ):
+        new_sampler(GRAPH, generator="TransD", **options)
+    with pytest.raises(UserError, match="trained on other entities"):
+        new_sampler(random_graph(entities=30), generator="DistMult", **options)
+
+
+@both
+def test_the_run_keeps_the_generator(sampler, tmp_path):
+    config = TrainConfig(**TINY | {"sampler": sampler})
+    run = train(GRAPH, config, out=tmp_path / "run")
+    assert {"generator.entity", "generator.relation"} <= run.sampler_state.keys()
+    assert all(math.isfinite(r["entropy"]) for r in run.history if "split" not in r)

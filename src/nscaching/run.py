@@ -136,7 +136,10 @@ def train(
     """
     config = TrainConfig.from_dict({**(config or TrainConfig()).to_dict(), **settings})
     config = dataclasses.replace(
-        config, model=MODELS.canonical(config.model), sampler=SAMPLERS.canonical(config.sampler)
+        config,
+        model=MODELS.canonical(config.model),
+        sampler=SAMPLERS.canonical(config.sampler),
+        generator=MODELS.canonical(config.generator),
     )
     folder = None if out is None else RunFolder(out)
     if folder is not None:
@@ -146,6 +149,9 @@ def train(
         start = _warm_start(graph, config)
         # Absolute, so that the configuration repeats the run from anywhere.
         config = dataclasses.replace(config, pretrain=str(user_path(config.pretrain).resolve()))
+    if config.generator_pretrain:
+        absolute = str(user_path(config.generator_pretrain).resolve())
+        config = dataclasses.replace(config, generator_pretrain=absolute)
     threads = torch.get_num_threads()
     try:
         trainer = Trainer(graph, config, start, progress)

@@ -35,7 +35,8 @@ __all__ = [
 
 def check(config: TrainConfig, out: str, overwrite: bool) -> None:
     """Find what can be found wrong before the data are loaded."""
-    MODELS.get(config.model)
+    for name in (config.model, config.generator):
+        MODELS.get(name)
     SAMPLERS.get(config.sampler)
     choose_device(config.device)
     if out:

@@ -7,43 +7,95 @@ from typing import Any
 from nscaching.run import Run
 from nscaching.tables import HEADINGS, metric_cells, print_json, print_table, say
 
-__all__ = ["classification", "evaluation", "prediction"]
+__all__ = ["classification", "evaluation", "neighbours", "prediction"]
+
+
+MOST = 12
+"""How many relations or classes a table shows."""
 
 
 def evaluation(run: Run, result: dict[str, Any], as_json: bool) -> None:
-    """Show a ranking: overall, by side, by mapping class and by relation."""
+    """Show a ranking: overall, by side and mapping class where there are such, by relation."""
     if as_json:
         print_json({"run": str(run.path), **result})
         return
     rows = [["all", f"{result['triples']:,}", *metric_cells(result)]]
-    rows += [[f"{side} side", "", *metric_cells(v)] for side, v in result["by_side"].items()]
-    rows += [
-        [name, f"{v['triples']:,}", *metric_cells(v)] for name, v in result["by_class"].items()
-    ]
-    relations = sorted(result["by_relation"].items(), key=lambda item: -item[1]["triples"])
-    rows += [[name, f"{v['triples']:,}", *metric_cells(v)] for name, v in relations[:12]]
+    for side, values in result.get("by_side", {}).items():
+        rows.append([f"{side} side", "", *metric_cells(values)])
+    parts, more = _largest(result["by_relation"])
+    for name, values in [*result.get("by_class", {}).items(), *parts]:
+        rows.append([name, f"{values['triples']:,}", *metric_cells(values)])
     mode = "filtered" if result["filtered"] else "raw"
-    title = f"{run.name}: {result['split']}, {mode}, {result['ties']} ties"
+    what = " relations," if result.get("task") == "relations" else ""
+    title = f"{run.name}:{what} {result['split']}, {mode}, {result['ties']} ties"
     print_table(["", "triples", *HEADINGS.values()], rows, title)
-    if len(relations) > 12:
-        say(f"… and {len(relations) - 12} more relations; --json has them all")
+    _say_more(more, "relations")
 
 
 def classification(run: Run, result: dict[str, Any], as_json: bool) -> None:
-    """Show a classification."""
+    """Show a classification of triples, entities or pairs."""
     if as_json:
         print_json({"run": str(run.path), **result})
         return
-    relations = sorted(result["by_relation"].items(), key=lambda item: -item[1]["triples"])
+    {"entities": _entities, "linking": _linking}.get(result.get("task", ""), _triples)(run, result)
+
+
+def _triples(run: Run, result: dict[str, Any]) -> None:
+    parts, more = _largest(result["by_relation"])
     rows = [["all", f"{result['triples']:,}", f"{result['accuracy']:.4f}", ""]]
     rows += [
         [name, f"{v['triples']:,}", f"{v['accuracy']:.4f}", f"{v['threshold']:.3f}"]
-        for name, v in relations[:12]
+        for name, v in parts
     ]
     title = f"{run.name}: {result['split']}, negatives {result['negatives']}"
     print_table(["", "triples", "accuracy", "threshold"], rows, title)
-    if len(relations) > 12:
-        say(f"… and {len(relations) - 12} more relations; --json has them all")
+    _say_more(more, "relations")
+
+
+def _entities(run: Run, result: dict[str, Any]) -> None:
+    def cells(values: dict[str, Any]) -> list[str]:
+        return [f"{values[figure]:.4f}" for figure in ("accuracy", "mrr", "hits@3")]
+
+    rows = [["all", "", f"{result['triples']:,}", *cells(result)]]
+    common = result["majority"]
+    rows.append([f"baseline: commonest first, {common['label']}", "", "", *cells(common)])
+    parts, more = _largest(result["by_class"])
+    rows += [[v["label"], f"{v['train']:,}", f"{v['triples']:,}", *cells(v)] for _, v in parts]
+    title = f"{run.name}: {result['split']}, {result['relation']}, {result['classes']} classes"
+    print_table(["", "in train", "triples", "accuracy", "MRR", "Hit@3"], rows, title)
+    if unseen := result["triples_of_unseen_classes"]:
+        say(f"{unseen} triples are of classes that training does not have: counted as wrong")
+    _say_more(more, "classes")
+
+
+def _linking(run: Run, result: dict[str, Any]) -> None:
+    kinds = ("true_positives", "false_positives", "true_negatives", "false_negatives")
+    rows = [
+        [
+            name,
+            *(f"{v[figure]:,}" for figure in kinds),
+            f"{v['accuracy']:.4f}",
+            f"{v['threshold']:.3f}",
+        ]
+        for name, v in (("score", result["by_score"]), ("cosine", result["by_similarity"]))
+    ]
+    title = (
+        f"{run.name}: {result['split']}, {result['relation']}, {result['triples']:,} pairs, "
+        f"negatives {result['negatives']}"
+    )
+    headings = ["by", *(kind.replace("_", " ") for kind in kinds), "accuracy", "threshold"]
+    print_table(headings, rows, title)
+
+
+def _largest(parts: dict[str, Any]) -> tuple[list[tuple[str, Any]], int]:
+    """Return the parts with most triples, and how many others there are."""
+    ordered = sorted(parts.items(), key=lambda item: -item[1]["triples"])
+    return ordered[:MOST], max(0, len(ordered) - MOST)
+
+
+def _say_more(more: int, what: str) -> None:
+    if more:
+        say(f"… and {more} more {what}; --json has them all")
 
 
 def prediction(answer: dict[str, Any], as_json: bool) -> None:
@@ -63,8 +115,22 @@ def prediction(answer: dict[str, Any], as_json: bool) -> None:
         return
     rows = []
     for a in answer["answers"]:
-        name = a["label"] if a["label"] == a["name"] else f"{a['label']} ({a['name']})"
-        rows.append([f"{a['rank']}. {name}", f"{a['score']:.3f}", a["known"]])
+        rows.append([_numbered(a), f"{a['score']:.3f}", a["known"]])
     print_table([f"({asked})", "score", "known"], rows)
     if answer["known_facts_left_out"]:
         say(f"{answer['known_facts_left_out']} known facts left out; --known mark shows them")
+
+
+def neighbours(answer: dict[str, Any], as_json: bool) -> None:
+    """Show the nearest entities."""
+    if as_json:
+        print_json(answer)
+        return
+    by = answer["by"]
+    rows = [[_numbered(near), f"{near[by]:.4f}"] for near in answer["neighbours"]]
+    print_table([f"nearest to {answer['label']}", by], rows)
+
+
+def _numbered(answer: dict[str, Any]) -> str:
+    name, label = answer["name"], answer["label"]
+    return f"{answer['rank']}. {label}" + ("" if label == name else f" ({name})")

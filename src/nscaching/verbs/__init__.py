@@ -1,7 +1,7 @@
 """The verbs of the command line by name."""
 
 from nscaching.verbs._base import Verb
-from nscaching.verbs.asking import Classify, Evaluate, Predict
+from nscaching.verbs.asking import Classify, Evaluate, Neighbours, Predict
 from nscaching.verbs.making import Compare, Datasets, Demo, Train
 
 __all__ = ["VERBS", "Train", "Verb"]
@@ -13,5 +13,6 @@ VERBS: dict[str, type[Verb]] = {
     "evaluate": Evaluate,
     "classify": Classify,
     "predict": Predict,
+    "neighbours": Neighbours,
     "compare": Compare,
 }

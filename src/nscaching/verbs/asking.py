@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Any, Literal
+
+from tyro.conf import Positional, arg
 
 from nscaching.errors import UserError
 from nscaching.verbs._base import Device, Json, RunPath
 
-__all__ = ["Classify", "Evaluate", "Predict"]
+__all__ = ["Classify", "Evaluate", "Neighbours", "Predict"]
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,8 @@ class Evaluate:
     """
 
     path: RunPath
+    task: Literal["links", "relations"] = "links"
+    """What to rank: the head and the tail among all entities, or the relation of (h, ?, t)."""
     split: Literal["train", "valid", "test"] = "test"
     """Which triples to rank."""
     raw: bool = False
@@ -39,7 +43,8 @@ class Evaluate:
         if self.memory_mb < 1:
             raise UserError(f"--memory-mb must be at least 1, not {self.memory_mb}")
         run = Run.load(self.path, self.device)
-        options = {"filtered": not self.raw, "ties": self.ties, "budget": self.memory_mb << 20}
+        options: dict[str, Any] = {"task": self.task}
+        options |= {"filtered": not self.raw, "ties": self.ties, "budget": self.memory_mb << 20}
         show.evaluation(run, work.evaluate(run, self.split, options), self.json)
 
 
@@ -47,10 +52,14 @@ class Evaluate:
 class Classify:
     """Tell true from false triples, by a threshold per relation fitted on validation.
 
-    nscaching classify runs/x --json
+    nscaching classify runs/x --task entities --relation in_subregion
     """
 
     path: RunPath
+    task: Literal["triples", "entities", "linking"] = "triples"
+    """Is a triple true? With --relation: which class is an entity of, which two are the same?"""
+    relation: str = ""
+    """What says of which class an entity is (such as IsA), or that two are the same (EqualTo)."""
     split: Literal["valid", "test"] = "test"
     """Which triples to classify."""
     device: Device = "auto"
@@ -63,7 +72,8 @@ class Classify:
         from nscaching.run import Run
 
         run = Run.load(self.path, self.device)
-        show.classification(run, run.classify(self.split), self.json)
+        result = run.classify(self.split, self.task, self.relation or None)
+        show.classification(run, result, self.json)
 
 
 @dataclass(frozen=True)
@@ -98,3 +108,29 @@ class Predict:
             self.head or None, self.relation or None, self.tail or None, self.top, self.known
         )
         show.prediction(answer, self.json)
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """List the entities whose vectors are nearest to that of an entity.
+
+    nscaching neighbours runs/x Portugal --top 5
+    """
+
+    path: RunPath
+    name: Annotated[Positional[str], arg(metavar="NAME", help="An entity, by name or label.")]
+    top: int = 10
+    """How many."""
+    by: Literal["cosine", "distance"] = "cosine"
+    """What nearness is: the angle between the vectors, or their Euclidean distance."""
+    device: Device = "auto"
+    """Where to compute."""
+    json: Json = False
+
+    def run(self) -> None:
+        """Find and print."""
+        from nscaching import show
+        from nscaching.run import Run
+
+        run = Run.load(self.path, self.device)
+        show.neighbours(run.neighbours(self.name, self.top, self.by), self.json)

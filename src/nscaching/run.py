@@ -111,6 +111,17 @@ class Run:
         """Answer a triple with one gap by name, or judge a whole one."""
         return predict(self.model, self.graph, head, relation, tail, top, known)
 
+    def export(
+        self,
+        path: str | Path,
+        overwrite: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> tuple[Path, ...]:
+        """Write the vectors with their names as .safetensors, .npz, .tsv or .parquet."""
+        from nscaching.export import export
+
+        return export(self.model, self.graph, path, overwrite, progress)
+
     def save(self, path: str | Path = "", overwrite: bool = False) -> Path:
         """Write the run folder, a new one under runs/ unless told where; return where it is."""
         folder = RunFolder(path or default_out(self.graph, self.config))

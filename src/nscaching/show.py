@@ -13,7 +13,7 @@ from nscaching import datasets as known_datasets
 from nscaching.evaluation import METRICS
 from nscaching.graph import KnowledgeGraph
 from nscaching.run import Run
-from nscaching.show_answers import classification, evaluation, neighbours, prediction
+from nscaching.show_answers import classification, evaluation, export, neighbours, prediction
 from nscaching.tables import HEADINGS, metric_cells, print_json, print_table, say
 from nscaching.work import distinct_names
 
@@ -23,6 +23,7 @@ __all__ = [
     "datasets",
     "demonstration",
     "evaluation",
+    "export",
     "graph",
     "neighbours",
     "prediction",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from nscaching.run import Run
 from nscaching.tables import HEADINGS, metric_cells, print_json, print_table, say
 
-__all__ = ["classification", "evaluation", "neighbours", "prediction"]
+__all__ = ["classification", "evaluation", "export", "neighbours", "prediction"]
 
 
 MOST = 12
@@ -129,6 +131,18 @@ def neighbours(answer: dict[str, Any], as_json: bool) -> None:
     by = answer["by"]
     rows = [[_numbered(near), f"{near[by]:.4f}"] for near in answer["neighbours"]]
     print_table([f"nearest to {answer['label']}", by], rows)
+
+
+def export(run: Run, files: Sequence[Path], as_json: bool) -> None:
+    """Say which files were written."""
+    if as_json:
+        sizes = {"entities": len(run.graph.entities), "relations": len(run.graph.relations)}
+        print_json({"run": str(run.path), "files": [str(file) for file in files], **sizes})
+        return
+    say(
+        f"{len(run.graph.entities):,} entities and {len(run.graph.relations):,} relations: "
+        + ", ".join(str(file) for file in files)
+    )
 
 
 def _numbered(answer: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """The verbs of the command line by name."""
 
 from nscaching.verbs._base import Verb
-from nscaching.verbs.asking import Classify, Evaluate, Neighbours, Predict
+from nscaching.verbs.asking import Classify, Evaluate, Export, Neighbours, Predict
 from nscaching.verbs.making import Compare, Datasets, Demo, Train
 
 __all__ = ["VERBS", "Train", "Verb"]
@@ -14,5 +14,6 @@ VERBS: dict[str, type[Verb]] = {
     "classify": Classify,
     "predict": Predict,
     "neighbours": Neighbours,
+    "export": Export,
     "compare": Compare,
 }

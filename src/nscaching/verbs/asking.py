@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 from nscaching.errors import UserError
 from nscaching.verbs._base import Device, Json, RunPath
 
-__all__ = ["Classify", "Evaluate", "Neighbours", "Predict"]
+__all__ = ["Classify", "Evaluate", "Export", "Neighbours", "Predict"]
 
 
 @dataclass(frozen=True)
@@ -134,3 +134,26 @@ class Neighbours:
 
         run = Run.load(self.path, self.device)
         show.neighbours(run.neighbours(self.name, self.top, self.by), self.json)
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write the vectors with their names: .safetensors, .npz, .tsv (word2vec) or .parquet.
+
+    nscaching export runs/x --to vectors.npz
+    """
+
+    path: RunPath
+    to: str
+    """File to write; its suffix says the format."""
+    overwrite: bool = False
+    """Replace the file if it exists."""
+    json: Json = False
+
+    def run(self) -> None:
+        """Write, showing progress if it takes long."""
+        from nscaching import show, work
+        from nscaching.run import Run
+
+        run = Run.load(self.path, "cpu")
+        show.export(run, work.export(run, self.to, self.overwrite), self.json)

@@ -1,4 +1,4 @@
-"""A trained model with its graph, configuration and history: evaluate, classify, predict, save."""
+"""A trained model with its graph, configuration and history: ask it, export it, save it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Run:
     def evaluate(self, split: str = "test", task: str = "links", **options: Any) -> dict[str, Any]:  # noqa: ANN401
         """Rank the entities of a split, or with ``task="relations"`` its relations.
 
-        The options are those of ``evaluation.evaluate``.
+        The options are those of ``evaluation.evaluate`` and ``tasks.relations``.
         """
         return tasks.evaluate(self.model, self.graph, split, task, **options)
 

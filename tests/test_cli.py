@@ -13,6 +13,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -130,10 +131,16 @@ def help_of(capsys, *words):
 def test_the_overview_names_every_verb_with_an_example(call, words):
     out, err = call(*words)
     assert err == ""
-    words = "demo datasets train evaluate classify predict compare"
+    words = "demo datasets train evaluate classify predict neighbours export compare"
     assert set(VERBS) == set(words.split())
     for verb in VERBS:
         assert re.search(rf"^  {verb} +\S.*\n +nscaching {verb}", out, re.MULTILINE)
+
+
+def test_the_readme_names_every_verb():
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    for verb in VERBS:
+        assert f"| `nscaching {verb}" in readme
 
 
 def test_the_version(call):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from rich.text import Text
 
 from nscaching.config import TrainConfig
 
-__all__ = ["Bar", "TrainingDisplay", "counting", "downloading"]
+__all__ = ["Bar", "TrainingDisplay", "counting", "downloading", "when_slow"]
 
 # In a log, where bars cannot move, a line at most this often.
 LOG_SECONDS = 10.0
@@ -109,6 +110,28 @@ def counting(name: str) -> Iterator[Callable[[int, int], None]]:
     """Show a bar for something that reports (done, in all)."""
     with Bar(name) as bar:
         yield lambda done, of: bar.show(done, of, f"{done:,}/{of:,}")
+
+
+@contextmanager
+def when_slow(name: str, after: float = 2.0) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar for what reports (done, in all), if it takes more than some seconds."""
+    bar = Bar(name)
+
+    def begin() -> None:
+        bar.bars.start()
+        bar.log()
+
+    # By a clock of its own: what takes long may report seldom.
+    clock = threading.Timer(after, begin)
+    clock.daemon = True
+    clock.start()
+    try:
+        yield lambda done, of: bar.show(done, of, f"{done:,}/{of:,}")
+    finally:
+        clock.cancel()
+        clock.join()
+        if bar.bars.live.is_started:
+            bar.bars.stop()
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""Name → class. Models and samplers register themselves; "package.module:Class" works too."""
+"""Name → class. Models and samplers register themselves.
+
+From outside come "package.module:Class" and "path/to/file.py:Class".
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from nscaching.errors import UserError, unknown
+from nscaching.own_files import is_file_spec, load_from_file
 
 __all__ = ["Registry"]
 
@@ -46,7 +50,7 @@ class Registry(Generic[T]):
         return sorted(self._classes, key=str.casefold)
 
     def canonical(self, name: str) -> str:
-        """Return ``name`` in its registered spelling; "module:Class" stays as it is."""
+        """Return ``name`` in its registered spelling; one with a colon stays as it is."""
         if ":" in name:
             return name
         for known in self.names():
@@ -71,12 +75,18 @@ class Registry(Generic[T]):
         module_name, _, class_name = spec.partition(":")
         if (here := str(Path.cwd())) not in sys.path:
             sys.path.append(here)  # where an installed command does not look by itself
+        cls: object
         try:
-            cls = getattr(importlib.import_module(module_name), class_name)
+            if is_file_spec(spec):
+                cls = load_from_file(spec)
+            else:
+                cls = getattr(importlib.import_module(module_name), class_name)
         except Exception as error:  # the module is the user's: anything may happen in it
             raise UserError(f"cannot load {self.kind} {spec!r}: {error}") from error
         if not (isinstance(cls, type) and issubclass(cls, self.base)) or inspect.isabstract(cls):
+            missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
             raise UserError(
                 f"{self.kind} {spec!r} is not a complete subclass of {self.base.__name__}"
+                + (f": it lacks {missing}" if missing else "")
             )
         return cls

@@ -1,4 +1,4 @@
-"""A trained model with its graph, configuration and history: evaluate, classify, predict, save."""
+"""A trained model with its graph, configuration and history: ask it, export it, save it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nscaching import classification, evaluation
+from nscaching import tasks
 from nscaching.card import write_card
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError, user_path
@@ -22,6 +22,7 @@ from nscaching.plots import plot_run
 from nscaching.predict import Known, predict
 from nscaching.run_folder import CARD, CONFIG, PLOT, RunFolder, default_out, read_record
 from nscaching.samplers import SAMPLERS
+from nscaching.tasks.neighbours import By
 from nscaching.trainer import Progress, Record, Trainer, choose_device
 
 __all__ = ["Run", "train"]
@@ -78,13 +79,26 @@ class Run:
             return self.path.resolve().name
         return f"{self.graph.name}-{self.config.model}-{self.config.sampler}".lower()
 
-    def evaluate(self, split: str = "test", **options: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Rank a split; the options are those of ``evaluation.evaluate``."""
-        return evaluation.evaluate(self.model, self.graph, split, **options)
+    def evaluate(self, split: str = "test", task: str = "links", **options: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Rank the entities of a split, or with ``task="relations"`` its relations.
 
-    def classify(self, split: str = "test") -> dict[str, Any]:
-        """Tell the true from the false triples of a split and report the accuracy."""
-        return classification.classify(self.model, self.graph, split)
+        The options are those of ``evaluation.evaluate`` and ``tasks.relations``.
+        """
+        return tasks.evaluate(self.model, self.graph, split, task, **options)
+
+    def classify(
+        self, split: str = "test", task: str = "triples", relation: str | None = None
+    ) -> dict[str, Any]:
+        """Tell the true from the false triples of a split and report the accuracy.
+
+        With ``task="entities"`` tell what the heads of a relation such as IsA are, with
+        ``task="linking"`` which pairs of a relation such as EqualTo are the same.
+        """
+        return tasks.classify(self.model, self.graph, split, task, relation)
+
+    def neighbours(self, name: str, top: int = 10, by: By = "cosine") -> dict[str, Any]:
+        """Return the entities whose vectors are nearest to that of a name or label."""
+        return tasks.neighbours(self.model, self.graph, name, top, by)
 
     def predict(
         self,
@@ -96,6 +110,17 @@ class Run:
     ) -> dict[str, Any]:
         """Answer a triple with one gap by name, or judge a whole one."""
         return predict(self.model, self.graph, head, relation, tail, top, known)
+
+    def export(
+        self,
+        path: str | Path,
+        overwrite: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> tuple[Path, ...]:
+        """Write the vectors with their names as .safetensors, .npz, .tsv or .parquet."""
+        from nscaching.export import export
+
+        return export(self.model, self.graph, path, overwrite, progress)
 
     def save(self, path: str | Path = "", overwrite: bool = False) -> Path:
         """Write the run folder, a new one under runs/ unless told where; return where it is."""

@@ -15,7 +15,7 @@ from nscaching.graph import KnowledgeGraph
 from nscaching.kernels import choose_kernels
 from nscaching.models import MODELS
 from nscaching.plots import plot_comparison
-from nscaching.progress import TrainingDisplay, counting, downloading
+from nscaching.progress import TrainingDisplay, counting, downloading, when_slow
 from nscaching.run import Run
 from nscaching.run import train as train_run
 from nscaching.run_folder import RunFolder, read_record
@@ -27,6 +27,7 @@ __all__ = [
     "compare",
     "distinct_names",
     "evaluate",
+    "export",
     "load",
     "note_differences",
     "train",
@@ -87,6 +88,12 @@ def evaluate(run: Run, split: str, options: dict[str, Any]) -> dict[str, Any]:
     """Rank with a progress bar."""
     with counting(f"ranking {split}") as progress:
         return run.evaluate(split, progress=progress, **options)
+
+
+def export(run: Run, path: str, overwrite: bool = False) -> tuple[Path, ...]:
+    """Write the vectors, with a progress bar if it takes long."""
+    with when_slow(f"writing {path}") as progress:
+        return run.export(path, overwrite, progress)
 
 
 def distinct_names(runs: Sequence[Run]) -> list[str]:

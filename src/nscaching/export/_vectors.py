@@ -1,0 +1,56 @@
+"""What is exported, and what a format is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Floats", "Format", "Progress", "Vectors"]
+
+Floats = npt.NDArray[np.float32]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)  # arrays have no truth value to compare by
+class Vectors:
+    """The vectors of a run with their names; row i is that of name i."""
+
+    entities: list[str]
+    labels: list[str]
+    """Readable names of the entities; the names again where there are no others."""
+    entity: Floats  # [|E|, D]
+    relations: list[str]
+    relation: Floats  # [|R|, D′]: it may have another length
+
+    def __post_init__(self) -> None:
+        for names, rows in (
+            (self.entities, self.entity),
+            (self.labels, self.entity),
+            (self.relations, self.relation),
+        ):
+            if rows.ndim != 2 or rows.dtype != np.float32 or len(names) != len(rows):
+                raise ValueError("names and vectors do not fit")
+
+
+class Format(ABC):
+    """A way to write vectors."""
+
+    def check(self) -> None:  # noqa: B027  (most formats need nothing)
+        """Raise a UserError where a package is missing."""
+
+    def files(self, path: Path) -> tuple[Path, ...]:
+        """Return the files that belong to a path, itself first."""
+        return (path,)
+
+    @abstractmethod
+    def write(self, vectors: Vectors, files: Sequence[Path], progress: Progress) -> None:
+        """Write the files."""
+
+    @abstractmethod
+    def read(self, path: Path) -> Vectors:
+        """Read them again; a ValueError, KeyError or OSError says what is wrong."""

@@ -1,0 +1,56 @@
+"""How results reach standard output: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from nscaching.errors import UserError
+from nscaching.evaluation import METRICS
+
+__all__ = ["HEADINGS", "metric_cells", "print_json", "print_table", "say"]
+
+# In a file or a pipe, no line of a table is broken.
+FILE_WIDTH = 1 << 16
+
+HEADINGS = {"mrr": "MRR", "mr": "MR", "hits@1": "Hit@1", "hits@3": "Hit@3", "hits@10": "Hit@10"}
+
+
+def print_json(value: object) -> None:
+    """Print JSON; in ASCII where the output knows no more."""
+    plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    try:
+        text = json.dumps(value, indent=2, ensure_ascii=plain, allow_nan=False)
+    except ValueError:
+        raise UserError("a figure is not a number: the run is damaged or diverged") from None
+    sys.stdout.write(text + "\n")
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
+    """Print a table; all but the first column are figures. Names are shown as they are."""
+    table = Table(title=Text(title) if title else None, title_justify="left", box=None)
+    for i, heading in enumerate(headings):
+        justify: Literal["left", "right"] = "left" if i == 0 else "right"
+        table.add_column(Text(heading, style="bold"), justify=justify, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    say(table)
+
+
+def say(what: Table | str) -> None:
+    """Print a table or a sentence as it is, without markup."""
+    console = Console(highlight=False, soft_wrap=isinstance(what, str))
+    if not console.is_terminal:
+        console.width = FILE_WIDTH
+    console.print(Text(what) if isinstance(what, str) else what)
+
+
+def metric_cells(values: dict[str, Any]) -> list[str]:
+    """Return the metrics of a ranking as cells of a table."""
+    return [f"{values[m]:,.1f}" if m == "mr" else f"{values[m]:.4f}" for m in METRICS]

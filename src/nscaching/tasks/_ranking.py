@@ -1,0 +1,57 @@
+"""Ranks among few candidates: relations, or classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from nscaching.errors import UserError
+from nscaching.evaluation import Ranks
+from nscaching.graph import AnswerIndex, Ids
+from nscaching.kernels import Kernels, Known
+from nscaching.models import DIVERGED
+
+__all__ = ["Progress", "ids", "known_runs", "rank_among"]
+
+Progress = Callable[[int, int], None]
+
+
+def ids(array: npt.NDArray[Any], device: torch.device) -> Tensor:
+    """Return ids as a tensor that can index."""
+    return torch.from_numpy(np.ascontiguousarray(array)).long().to(device)
+
+
+def known_runs(index: AnswerIndex, first: Ids, second: Ids, device: torch.device) -> Known:
+    """Return the known answers of queries that consist of two ids."""
+    start, end = (ids(run, device) for run in index.runs(first, second))
+    return Known(start, end, torch.from_numpy(index.answers).to(device))
+
+
+@torch.no_grad()
+def rank_among(
+    score: Callable[[slice], Tensor],
+    answer: Tensor,
+    known: Known | None,
+    chunk: int,
+    progress: Progress | None = None,
+) -> Ranks:
+    """Rank the answer [n] of each query among the candidates.
+
+    ``score`` gives the scores [some, candidates] of some queries. Known answers do not count.
+    """
+    parts = []
+    for begin in range(0, len(answer), chunk):
+        some = slice(begin, begin + chunk)
+        others = known and Known(known.start[some], known.end[some], known.answers)
+        parts.append(Kernels().count(score(some), answer[some], others))
+        if progress is not None:
+            progress(min(begin + chunk, len(answer)), len(answer))
+    above, level, wrong = torch.cat(parts, dim=1).cpu().numpy()
+    if wrong.any():
+        raise UserError(DIVERGED)
+    return Ranks(above + 1, above + level + 1)

@@ -56,12 +56,51 @@ def complex_(p, h, r, t, norm):
     return np.sum(h * r * np.conj(t)).real
 
 
+def rescal(p, h, r, t, norm):
+    d = p["entity"].shape[1]
+    matrix = p["relation"][r].reshape(d, d)
+    return sum(
+        p["entity"][h, i] * matrix[i, j] * p["entity"][t, j] for i in range(d) for j in range(d)
+    )
+
+
+def hole(p, h, r, t, norm):
+    h, r, t = p["entity"][h], p["relation"][r], p["entity"][t]
+    d = len(r)
+    return sum(r[k] * sum(h[i] * t[(i + k) % d] for i in range(d)) for k in range(d))
+
+
+def analogy(p, h, r, t, norm):
+    # The block-diagonal matrix of the paper: numbers, and blocks [[x, y], [-y, x]].
+    d, row = p["entity"].shape[1], p["relation"][r]
+    pairs = d // 4
+    matrix, order = np.zeros((d, d)), [*range(d - 2 * pairs)]
+    np.fill_diagonal(matrix[: d - 2 * pairs], row[: d - 2 * pairs])
+    for pair in range(d - 2 * pairs, d - pairs):
+        at = len(order)
+        x, y = row[pair], row[pair + pairs]
+        matrix[at : at + 2, at : at + 2] = [[x, y], [-y, x]]
+        order += [pair, pair + pairs]
+    return p["entity"][h][order] @ matrix @ p["entity"][t][order]
+
+
+def simple(p, h, r, t, norm):
+    d = p["entity"].shape[1] // 2
+    there = np.sum(p["entity"][h, :d] * p["relation"][r, :d] * p["entity"][t, d:])
+    back = np.sum(p["entity"][t, :d] * p["relation"][r, d:] * p["entity"][h, d:])
+    return (there + back) / 2
+
+
 FORMULAS = {
     "TransE": transe,
     "TransH": transh,
     "TransD": transd,
     "DistMult": distmult,
     "ComplEx": complex_,
+    "RESCAL": rescal,
+    "HolE": hole,
+    "ANALOGY": analogy,
+    "SimplE": simple,
 }
 
 
@@ -118,7 +157,7 @@ def test_every_model_has_a_formula():
 @pytest.mark.parametrize("name", MODELS.names())
 def test_score_is_the_formula(name, norm):
     model = make(name, norm)
-    tables = {key: table.detach().numpy() for key, table in model.named_parameters()}
+    tables = {key: table.numpy() for key, table in model.state_dict().items()}
     heads, relations, tails = everything()
     triples = zip(heads.tolist(), relations.tolist(), tails.tolist(), strict=True)
     expected = [FORMULAS[name](tables, *triple, norm) for triple in triples]

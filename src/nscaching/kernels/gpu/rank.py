@@ -5,7 +5,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["count", "distances", "shifted_distances"]
+from nscaching import models
+
+__all__ = ["MODULI", "count", "distances", "shifted_distances"]
+
+MODULI = tl.constexpr(models.MODULI)
 
 
 @triton.jit
@@ -19,7 +23,16 @@ def distances(
     total = tl.zeros([QUERIES, ROWS], tl.float32)
     query += q
     rows += e
-    for _ in range(D):
+    if NORM == MODULI:
+        for _ in range(D // 2):
+            real = tl.load(query, q < n, 0.0)[:, None] - tl.load(rows, e < E, 0.0)[None, :]
+            other = tl.load(query + D // 2 * n, q < n, 0.0)
+            imaginary = other[:, None] - tl.load(rows + D // 2 * E, e < E, 0.0)[None, :]
+            total += tl.sqrt(real * real + imaginary * imaginary)
+            query += n
+            rows += E
+    LEFT: tl.constexpr = 0 if NORM == MODULI else D
+    for _ in range(LEFT):
         difference = tl.load(query, q < n, 0.0)[:, None] - tl.load(rows, e < E, 0.0)[None, :]
         query += n
         rows += E

@@ -41,7 +41,10 @@ def mine(tmp_path, monkeypatch):
 
 
 def test_what_the_package_has():
-    assert set(MODELS.names()) == {"ComplEx", "DistMult", "TransD", "TransE", "TransH"}
+    assert set(MODELS.names()) == {
+        "ANALOGY", "ComplEx", "DistMult", "HolE", "ManifoldE", "ManifoldE-hyperplane", "RESCAL",
+        "RotatE", "SimplE", "TransD", "TransE", "TransH", "TransM", "TranSparse", "TransR",
+    }  # fmt: skip
     assert set(SAMPLERS.names()) == {"bernoulli", "nscaching", "uniform"}
     for registry, base in ((MODELS, Model), (SAMPLERS, Sampler)):
         assert registry.names() == sorted(registry.names(), key=str.casefold)
@@ -59,7 +62,7 @@ def test_case_does_not_matter(change):
 
 
 def test_an_unknown_name_comes_with_the_known_ones():
-    known = "ComplEx, DistMult, TransD, TransE, TransH"
+    known = ", ".join(MODELS.names())
     with pytest.raises(UserError, match=f"^unknown model 'TransX'; known: {known}$"):
         MODELS.get("TransX")
     with pytest.raises(UserError, match=r"^unknown sampler ''; known: bernoulli, nscaching, uni"):

@@ -70,7 +70,7 @@ class Model(nn.Module, ABC):
         for table in self.parameters():
             nn.init.xavier_uniform_(table, generator=generator)
 
-    def prepare(self, graph: KnowledgeGraph) -> None:  # noqa: B027  (most need not know)
+    def prepare(self, graph: KnowledgeGraph) -> None:
         """Hear about the training triples before the first step, on a fresh model."""
 
     @abstractmethod

@@ -47,4 +47,4 @@ class Analogy(Model):
 
     def _parts(self, row: Tensor) -> tuple[Tensor, ...]:
         c = self.dim // 4
-        return row.split([self.dim - 2 * c, c, c], dim=-1)
+        return torch.split(row, [self.dim - 2 * c, c, c], dim=-1)

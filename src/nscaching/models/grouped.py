@@ -9,8 +9,9 @@ from torch import Tensor
 
 __all__ = ["multiply"]
 
-# Vectors that share one copy of a matrix: copies cost less than the products, padding too.
-BLOCK = 16
+# Vectors that share one copy of a matrix, at least and at most: fewer would spend the time on
+# copies, more on padding where relations have few vectors.
+LEAST, MOST = 16, 64
 
 
 def multiply(
@@ -30,23 +31,24 @@ def multiply(
         return rows @ (matrix if transposed else matrix.mT)
     shape = torch.broadcast_shapes(rows.shape[:-1], relation.shape)
     rows, relation = rows.expand(*shape, d).reshape(-1, d), relation.expand(shape).reshape(-1)
-    # Their number depends on shapes alone, so that a GPU may replay this.
-    blocks = len(rows) // BLOCK + min(len(rows), relations)
-    place, owner = _places(relation, blocks)
-    padded = rows.new_zeros(blocks * BLOCK, d).index_copy(0, place, rows)
+    # Sizes depend on shapes alone, so that a GPU may replay this.
+    size = min(MOST, max(LEAST, len(rows) // relations))
+    blocks = len(rows) // size + min(len(rows), relations)
+    place, owner = _places(relation, blocks, size)
+    padded = rows.new_zeros(blocks * size, d).index_copy(0, place, rows)
     matrix = matrices(owner).view(blocks, d, d)
-    product = torch.bmm(padded.view(blocks, BLOCK, d), matrix if transposed else matrix.mT)
+    product = torch.bmm(padded.view(blocks, size, d), matrix if transposed else matrix.mT)
     return product.view(-1, d)[place].view(*shape, d)
 
 
-def _places(relation: Tensor, blocks: int) -> tuple[Tensor, Tensor]:
+def _places(relation: Tensor, blocks: int, size: int) -> tuple[Tensor, Tensor]:
     """Return the place [n] of each row in blocks of one relation each, and that relation."""
     ordered, order = relation.sort(stable=True)
     position = torch.arange(len(relation), device=relation.device)
     within = position - torch.searchsorted(ordered, ordered)  # its number in its relation
-    block = (within % BLOCK == 0).cumsum(0) - 1
+    block = (within % size == 0).cumsum(0) - 1
     place = torch.empty_like(order)
-    place[order] = block * BLOCK + within % BLOCK
+    place[order] = block * size + within % size
     owner = relation.new_zeros(blocks)
     owner[block] = ordered
     return place, owner

@@ -1,4 +1,4 @@
-"""SimplE (Kazemi and Poole, 2018): an entity as head, an entity as tail, a relation and its inverse."""
+"""SimplE (Kazemi and Poole, 2018): entities as heads and as tails, relations and inverses."""
 
 from __future__ import annotations
 

@@ -114,13 +114,13 @@ def transr(p, h, r, t, norm):
 
 
 def manifolde(p, h, r, t, norm):
-    difference = p["entity"][h] + p["relation"][r] - p["entity"][t]
+    difference = unit(p["entity"][h]) + p["relation"][r] - unit(p["entity"][t])
     return -abs(difference @ difference - p["radius"][r, 0] ** 2)
 
 
 def manifolde_hyperplane(p, h, r, t, norm):
     r_head, r_tail = np.split(p["relation"][r], 2)
-    product = (p["entity"][h] + r_head) @ (p["entity"][t] + r_tail)
+    product = (unit(p["entity"][h]) + r_head) @ (unit(p["entity"][t]) + r_tail)
     return -abs(product - p["radius"][r, 0] ** 2)
 
 

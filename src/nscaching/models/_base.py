@@ -56,7 +56,10 @@ class Model(nn.Module, ABC):
     unit_projection: ClassVar[bool] = False
     """Whether a shifted row e + s·v is scaled to unit length (``Form.SHIFTED`` only)."""
     complex_rows: ClassVar[bool] = False
-    """Whether rows are complex numbers [real | imaginary], norm 1 being the sum of their moduli."""
+    """Whether rows are complex numbers [real | imaginary], norm 1 being the sum of their moduli.
+
+    Not for ``Form.SHIFTED``.
+    """
 
     entity: nn.Parameter  # [|E|, D]
     relation: nn.Parameter  # [|R|, D]

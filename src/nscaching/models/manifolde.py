@@ -16,7 +16,9 @@ __all__ = ["ManifoldE", "ManifoldEHyperplane"]
 class ManifoldE(Model):
     """f(h, r, t) = −|‖h + r − t‖² − D_r²|: t on a sphere around h + r; h, r, t ∈ ℝᵈ.
 
-    The radius D_r is learned, as a row of one number. Distances are Euclidean whatever the norm.
+    Entity vectors h, t are of unit length: the paper leaves them free, but then a margin is soon
+    reached by long vectors alone, and nothing is learned any more. The radius D_r is learned, as a
+    row of one number. Distances are Euclidean whatever the norm.
     """
 
     family = "translational"
@@ -36,6 +38,10 @@ class ManifoldE(Model):
         """Start with Xavier's distribution and spheres of radius one."""
         super().reset(generator)
         nn.init.ones_(self.radius)
+
+    def entity_rows(self, ids: Tensor) -> Tensor:
+        """Return unit entity vectors [..., d]."""
+        return F.normalize(F.embedding(ids, self.entity), dim=-1)
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """Return −|‖h + r − t‖² − D_r²|."""
@@ -79,7 +85,7 @@ class ManifoldE(Model):
 class ManifoldEHyperplane(ManifoldE):
     """f(h, r, t) = −|(h + r_H)·(t + r_T) − D_r²|: t on a hyperplane; h, t, r_H, r_T ∈ ℝᵈ.
 
-    A relation's row of 2d is [r_H | r_T].
+    Entity vectors are of unit length here too. A relation's row of 2d is [r_H | r_T].
     """
 
     def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:

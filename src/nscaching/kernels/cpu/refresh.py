@@ -129,7 +129,8 @@ def refresh(
 ):  # fmt: skip
     """Refresh the keys [begin:end], all different.
 
-    The scores of the i-th are multiplied by scale [i] before noise is added to them. The i-th marks its candidates by ``mark`` + i in ``seen`` [|E|], where no such mark is yet.
+    The scores of the i-th are multiplied by its ``scale`` before noise is added to them. It marks
+    its candidates by ``mark`` + i in ``seen`` [|E|], where no such mark is yet.
     """
     n1 = cache.shape[1]
     ids = np.empty(n1 + n2, np.int32)

@@ -23,23 +23,21 @@ def distances(
     total = tl.zeros([QUERIES, ROWS], tl.float32)
     query += q
     rows += e
-    if NORM == MODULI:
-        for _ in range(D // 2):
-            real = tl.load(query, q < n, 0.0)[:, None] - tl.load(rows, e < E, 0.0)[None, :]
-            other = tl.load(query + D // 2 * n, q < n, 0.0)
-            imaginary = other[:, None] - tl.load(rows + D // 2 * E, e < E, 0.0)[None, :]
-            total += tl.sqrt(real * real + imaginary * imaginary)
-            query += n
-            rows += E
-    LEFT: tl.constexpr = 0 if NORM == MODULI else D
-    for _ in range(LEFT):
+    # A pass takes one number of each, or with moduli one complex number: real and imaginary part.
+    PASSES: tl.constexpr = D // 2 if NORM == MODULI else D
+    far = tl.full([], D // 2, tl.int64)
+    for _ in range(PASSES):
         difference = tl.load(query, q < n, 0.0)[:, None] - tl.load(rows, e < E, 0.0)[None, :]
-        query += n
-        rows += E
-        if NORM == 1:
+        if NORM == MODULI:
+            of_query = tl.load(query + far * n, q < n, 0.0)[:, None]
+            imaginary = of_query - tl.load(rows + far * E, e < E, 0.0)[None, :]
+            total += tl.sqrt(difference * difference + imaginary * imaginary)
+        elif NORM == 1:
             total += tl.abs(difference)
         else:
             total += difference * difference
+        query += n
+        rows += E
     if NORM == 2:
         total = tl.sqrt(total)
     at = q.to(tl.int64)[:, None] * E + e[None, :]

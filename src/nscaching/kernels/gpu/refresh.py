@@ -75,7 +75,8 @@ def refresh(
     E, temperature, sign,
     N1: tl.constexpr, N2: tl.constexpr, C: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr,
     KIND: tl.constexpr, FORM: tl.constexpr, NORM: tl.constexpr,
-    UNIT: tl.constexpr, HAS_SHIFT: tl.constexpr, HAS_WEIGHT: tl.constexpr, STRATEGY: tl.constexpr, SHARED: tl.constexpr,
+    UNIT: tl.constexpr, HAS_SHIFT: tl.constexpr, HAS_WEIGHT: tl.constexpr,
+    STRATEGY: tl.constexpr, SHARED: tl.constexpr,
     DISTINCT: tl.constexpr, FRESH: tl.constexpr, NOISE: tl.constexpr,
 ):  # fmt: skip
     """Refresh one key: gather and score its candidates, choose N1 of them, store them.

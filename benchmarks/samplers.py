@@ -86,7 +86,9 @@ def main() -> None:
     chosen = parser.parse_args()
     graph, device = KnowledgeGraph.load(chosen.data), choose_device(chosen.device)
     settings = {"model": chosen.model, "batch_size": chosen.batch_size, "device": device.type}
-    print("| sampler | parameters | kept by the sampler, MB | ms a step | × bernoulli | MB a step |")
+    print(
+        "| sampler | parameters | kept by the sampler, MB | ms a step | × bernoulli | MB a step |"
+    )
     print("|---|---|---|---|---|---|")
     rows = []
     for name in chosen.only:

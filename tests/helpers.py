@@ -81,6 +81,9 @@ def new_model(name, entities=9, relations=3, dim=4, norm=1, seed=0, dtype=torch.
     with torch.no_grad():
         for table in model.parameters():
             table.copy_(torch.randn(table.shape, generator=random))
+        for fixed in model.buffers():  # weights, or masks
+            drawn = torch.rand(fixed.shape, generator=random)
+            fixed.copy_(drawn < 0.7 if fixed.dtype == torch.bool else 0.5 + drawn)
     return model.to(dtype)
 
 

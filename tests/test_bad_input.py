@@ -134,7 +134,7 @@ def test_words(fails, here, words, message):
         ("--temperature 0", "--temperature must be a positive number, not 0.0"),
         ("--margin -1", "--margin must be zero or a positive number, not -1.0"),
         ("--penalty inf", "--penalty must be zero or a positive number, not inf"),
-        ("--model TransX", "unknown model 'TransX'; known: ComplEx, DistMult, TransD, TransE, "),
+        ("--model TransX", "unknown model 'TransX'; known: ANALOGY, ComplEx, DistMult, "),
         ("--sampler cache", "unknown sampler 'cache'; known: bernoulli, nscaching, uniform"),
         ("--model no.such:Thing", "cannot load model 'no.such:Thing': No module named 'no'"),
         ("--sampler :", "cannot load sampler ':': "),

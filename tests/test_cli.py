@@ -161,7 +161,7 @@ def test_every_verb_has_help_with_an_example_that_parses(capsys, verb, monkeypat
 def test_the_help_of_train_names_models_samplers_and_every_field(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     out = help_of(capsys, "train")
-    (models,) = re.findall(r"--model STR +(.*)", out)
+    (models,) = re.findall(r"--model STR +(.*?)--sampler", out, re.DOTALL)
     (samplers,) = re.findall(r"--sampler STR +(.*)", out)
     assert all(name in models for name in MODELS.names())
     assert all(name in samplers for name in SAMPLERS.names())

@@ -26,12 +26,13 @@ from helpers import (
 )
 from nscaching.batches import Negatives
 from nscaching.kernels import Kernels, Learning
+from nscaching.kernels.codes import KINDS
 from nscaching.kernels.learner import AutogradLearner
-from nscaching.models import MODELS
 from nscaching.objectives import LOGISTIC_ZERO
 
 ROUNDING = 1e-5  # of a gradient; below it Adam makes whole steps of what is rounding alone
-models = pytest.mark.parametrize("name", MODELS.names())
+COMPILED = sorted(kind.__name__ for kind in KINDS)  # the others learn by autograd
+models = pytest.mark.parametrize("name", COMPILED)
 
 
 def new_sums():
@@ -92,7 +93,7 @@ def same_steps(twin, model, learning, steps):
 
 @for_twins(
     8,
-    kind=[(name, norm) for name in MODELS.names() for norm in (1, 2)],
+    kind=[(name, norm) for name in COMPILED for norm in (1, 2)],
     objective=["margin", "logistic"],
     rows=st.booleans(),
     weight_decay=st.sampled_from([0.0, 0.003]),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from helpers import new_model
-from nscaching import UserError
+from helpers import TINY, graph_of, new_model, random_graph
+from nscaching import TrainConfig, UserError
 from nscaching.graph import Side
 from nscaching.models import MODELS, Model, _base, finite
+from nscaching.trainer import Trainer
 
 ENTITIES, RELATIONS, DIM = 9, 3, 4
 
@@ -56,12 +59,87 @@ def complex_(p, h, r, t, norm):
     return np.sum(h * r * np.conj(t)).real
 
 
+def rescal(p, h, r, t, norm):
+    d = p["entity"].shape[1]
+    matrix = p["relation"][r].reshape(d, d)
+    return sum(
+        p["entity"][h, i] * matrix[i, j] * p["entity"][t, j] for i in range(d) for j in range(d)
+    )
+
+
+def hole(p, h, r, t, norm):
+    h, r, t = p["entity"][h], p["relation"][r], p["entity"][t]
+    d = len(r)
+    return sum(r[k] * sum(h[i] * t[(i + k) % d] for i in range(d)) for k in range(d))
+
+
+def analogy(p, h, r, t, norm):
+    # The block-diagonal matrix of the paper: numbers, and blocks [[x, y], [-y, x]].
+    d, row = p["entity"].shape[1], p["relation"][r]
+    pairs = d // 4
+    matrix, order = np.zeros((d, d)), [*range(d - 2 * pairs)]
+    np.fill_diagonal(matrix[: d - 2 * pairs], row[: d - 2 * pairs])
+    for pair in range(d - 2 * pairs, d - pairs):
+        at = len(order)
+        x, y = row[pair], row[pair + pairs]
+        matrix[at : at + 2, at : at + 2] = [[x, y], [-y, x]]
+        order += [pair, pair + pairs]
+    return p["entity"][h][order] @ matrix @ p["entity"][t][order]
+
+
+def simple(p, h, r, t, norm):
+    d = p["entity"].shape[1] // 2
+    there = np.sum(p["entity"][h, :d] * p["relation"][r, :d] * p["entity"][t, d:])
+    back = np.sum(p["entity"][t, :d] * p["relation"][r, d:] * p["entity"][h, d:])
+    return (there + back) / 2
+
+
+def rotate(p, h, r, t, norm):
+    def number(row):
+        return row[: len(row) // 2] + 1j * row[len(row) // 2 :]
+
+    turned = number(p["entity"][h]) * np.exp(1j * p["relation"][r])
+    return -norm_of(np.abs(turned - number(p["entity"][t])), norm)
+
+
+def transm(p, h, r, t, norm):
+    return p["weight"][r] * transe(p, h, r, t, norm)
+
+
+def transr(p, h, r, t, norm):
+    d = p["entity"].shape[1]
+    matrix = (p["matrix"][r] * p.get("mask", np.ones_like(p["matrix"]))[r]).reshape(d, d)
+    h, t = (unit(matrix @ unit(p["entity"][e])) for e in (h, t))
+    return -norm_of(h + unit(p["relation"][r]) - t, norm)
+
+
+def manifolde(p, h, r, t, norm):
+    difference = unit(p["entity"][h]) + p["relation"][r] - unit(p["entity"][t])
+    return -abs(difference @ difference - p["radius"][r, 0] ** 2)
+
+
+def manifolde_hyperplane(p, h, r, t, norm):
+    r_head, r_tail = np.split(p["relation"][r], 2)
+    product = (unit(p["entity"][h]) + r_head) @ (unit(p["entity"][t]) + r_tail)
+    return -abs(product - p["radius"][r, 0] ** 2)
+
+
 FORMULAS = {
     "TransE": transe,
     "TransH": transh,
     "TransD": transd,
     "DistMult": distmult,
     "ComplEx": complex_,
+    "RESCAL": rescal,
+    "HolE": hole,
+    "ANALOGY": analogy,
+    "SimplE": simple,
+    "RotatE": rotate,
+    "TransM": transm,
+    "TransR": transr,
+    "TranSparse": transr,
+    "ManifoldE": manifolde,
+    "ManifoldE-hyperplane": manifolde_hyperplane,
 }
 
 
@@ -118,7 +196,7 @@ def test_every_model_has_a_formula():
 @pytest.mark.parametrize("name", MODELS.names())
 def test_score_is_the_formula(name, norm):
     model = make(name, norm)
-    tables = {key: table.detach().numpy() for key, table in model.named_parameters()}
+    tables = {key: table.numpy() for key, table in model.state_dict().items()}
     heads, relations, tails = everything()
     triples = zip(heads.tolist(), relations.tolist(), tails.tolist(), strict=True)
     expected = [FORMULAS[name](tables, *triple, norm) for triple in triples]
@@ -190,8 +268,7 @@ def test_all_entities_agree_with_single_scores(name, norm, side):
 def test_single_precision_is_near_double(name, side):
     anchor, relation = torch.tensor([0, 4, 8]), torch.tensor([2, 0, 2])
     single, double = make(name, 2, torch.float32), make(name, 2)
-    for parameter, exact in zip(single.parameters(), double.parameters(), strict=True):
-        exact.data.copy_(parameter.data)
+    double.load_state_dict(single.state_dict())
     got = single.score_all(side, anchor, relation).double()
     torch.testing.assert_close(got, double.score_all(side, anchor, relation), atol=1e-5, rtol=1e-5)
 
@@ -268,6 +345,14 @@ def test_relation_ids_out_of_bounds_raise(name, wrong):
             model.score_candidates(side, zero, bad, zero.unsqueeze(0))
 
 
+FIXED_START = {
+    "matrix": lambda table: torch.eye(DIM).view(-1).expand_as(table),
+    "radius": torch.ones_like,
+    "weight": torch.ones_like,  # not told of any triples
+    "mask": torch.ones_like,
+}
+
+
 @pytest.mark.parametrize("name", MODELS.names())
 def test_start_is_xavier_and_seeded(name):
     def start(seed):
@@ -278,7 +363,13 @@ def test_start_is_xavier_and_seeded(name):
     first, again, other = start(1), start(1), start(2)
     for key, table in first.items():
         assert torch.equal(table, again[key])
+        if key in FIXED_START:
+            assert torch.equal(table, FIXED_START[key](table))
+            continue
         assert not torch.equal(table, other[key])
+        if (name, key) == ("RotatE", "relation"):  # any angle
+            assert 0.5 * math.pi < table.abs().max() <= math.pi
+            continue
         bound = (6 / sum(table.shape)) ** 0.5
         assert 0.5 * bound < table.abs().max() <= bound
 
@@ -288,3 +379,73 @@ def test_scores_that_are_not_finite(wrong):
     assert finite(torch.zeros(2, 2)).shape == (2, 2)
     with pytest.raises(UserError, match="diverged"):
         finite(torch.tensor([[0.0, wrong]]))
+
+
+# Models that are not a formula of their tables alone.
+
+
+def test_weights_of_transm():
+    # r0: heads 0 and 1, tails 2, 3, 4; r1: one to one; r2: never seen.
+    graph = graph_of([(0, 0, 2), (0, 0, 3), (0, 0, 4), (1, 0, 2), (5, 1, 6)], relations=3)
+    model = MODELS.get("TransM")(7, 3, DIM)
+    assert model.weight_of(torch.tensor([0, 2])).tolist() == [1, 1]
+    model.prepare(graph)
+    expected = [1 / math.log(4 / 2 + 4 / 3), 1 / math.log(2), 1 / math.log(2)]
+    assert model.weight.tolist() == pytest.approx(expected)
+    assert (model.weight > 0).all()
+
+
+def test_masks_of_transparse():
+    triples = [(h, 0, t) for h in range(10) for t in range(10)]
+    graph = graph_of(triples + [(h, 1, h) for h in range(5)], entities=10, relations=3)
+    first, again = (MODELS.get("TranSparse")(10, 3, 30) for _ in range(2))
+    first.prepare(graph)
+    again.prepare(graph)
+    assert torch.equal(first.mask, again.mask)
+    assert first.mask.view(3, 30, 30).diagonal(dim1=1, dim2=2).all()
+    kept = [(mask.sum() - 30).item() / 870 for mask in first.mask]
+    assert kept == pytest.approx([0.7, 0.7 * 5 / 100, 0], abs=0.05)
+    assert kept[2] == 0
+
+
+def test_numbers_off_the_mask_stay_zero():
+    graph = random_graph(train=60)
+    config = TrainConfig(**TINY | {"model": "TranSparse", "dim": 8})
+    trainer = Trainer(graph, config)
+    trainer.epoch(1)
+    model, eye = trainer.model, torch.eye(8).view(-1)
+    changed = model.matrix != eye
+    assert changed.any()
+    assert not changed[~model.mask].any()
+
+
+def test_turning_everything_changes_no_distance():
+    """The head query of RotatE, conj(r)∘t, rests on it; a sum of |real| + |imaginary| would not."""
+    model = make("RotatE")
+    anchor, relation = torch.arange(ENTITIES), torch.arange(ENTITIES) % RELATIONS
+    head = model.score_all(Side.HEAD, anchor, relation)
+    tail = model.score_all(Side.TAIL, anchor, relation)
+    together = model.score(anchor[:, None], relation[:, None], anchor[None])
+    torch.testing.assert_close(tail, together)
+    expected = torch.stack(
+        [model.score(anchor, r, t) for t, r in zip(anchor, relation, strict=True)]
+    )
+    torch.testing.assert_close(head, expected)
+
+
+@pytest.mark.parametrize("piece", [1, 100, 1 << 20])
+def test_sums_of_moduli_in_pieces(piece, monkeypatch):
+    monkeypatch.setitem(_base.PIECE_BYTES, "cpu", piece)
+    query, rows = torch.randn(2, 4, 10).double(), torch.randn(2, 5, 10).double()
+    number = query[..., :5] + 1j * query[..., 5:], rows[..., :5] + 1j * rows[..., 5:]
+    expected = (number[0].unsqueeze(2) - number[1].unsqueeze(1)).abs().sum(-1)
+    torch.testing.assert_close(_base.plain_distances(query, rows, _base.MODULI), expected)
+
+
+@pytest.mark.parametrize("name", ["RotatE", "TransR", "ManifoldE"])
+def test_a_loop_has_a_finite_gradient(name):
+    model = make(name)
+    torch.nn.init.zeros_(model.relation)
+    same = torch.arange(3)
+    model.score(same, same, same).sum().backward()
+    assert all(torch.isfinite(table.grad).all() for table in model.parameters())

@@ -41,7 +41,10 @@ def mine(tmp_path, monkeypatch):
 
 
 def test_what_the_package_has():
-    assert {"ComplEx", "DistMult", "TransD", "TransE", "TransH"} <= set(MODELS.names())
+    assert set(MODELS.names()) == {
+        "ANALOGY", "ComplEx", "DistMult", "HolE", "ManifoldE", "ManifoldE-hyperplane", "RESCAL",
+        "RotatE", "SimplE", "TransD", "TransE", "TransH", "TransM", "TranSparse", "TransR",
+    }  # fmt: skip
     others = {"igan", "kbgan", "none", "self-adversarial"}
     assert set(SAMPLERS.names()) == {"bernoulli", "nscaching", "uniform"} | others
     for registry, base in ((MODELS, Model), (SAMPLERS, Sampler)):

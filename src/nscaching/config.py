@@ -22,7 +22,8 @@ class TrainConfig:
     """Every hyperparameter, with the value a newcomer gets. Field names are flags and TOML keys."""
 
     model: str = "TransE"
-    """Scoring function: TransE, TransH, TransD, DistMult, ComplEx, or package.module:Class."""
+    """Scoring function: ANALOGY, ComplEx, DistMult, HolE, ManifoldE, ManifoldE-hyperplane, RESCAL,
+    RotatE, SimplE, TransD, TransE, TransH, TransM, TransR, TranSparse, or package.module:Class."""
     sampler: str = "nscaching"
     """Negatives: nscaching, bernoulli, uniform, self-adversarial, kbgan, igan, none, or a class."""
     dim: int = 100

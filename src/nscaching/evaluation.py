@@ -50,7 +50,7 @@ class Ranks:
 def chunk_size(model: Model, budget: int = BUDGET) -> int:
     """Return how many queries may be scored against all entities at once within the budget."""
     per_score = SCORE_BYTES
-    if model.form is None:  # plain broadcasting holds a few [queries, |E|, D] tensors
+    if model.broadcasts:  # which holds a few [queries, |E|, D] tensors
         per_score += 3 * 4 * model.entity.shape[1]
     return max(1, budget // (per_score * model.entities))
 

@@ -205,7 +205,9 @@ class RunFolder:
         unfinished = self.path / f"{name}{PARTIAL}"
         whole = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
         unfinished.touch()
-        mode = unfinished.stat().st_mode  # as for any new file; the library's own are for one reader
+        mode = (
+            unfinished.stat().st_mode
+        )  # as for any new file; the library's own are for one reader
         save_file(whole, unfinished, metadata)
         unfinished.chmod(mode)
         os.replace(unfinished, self.path / name)  # noqa: PTH105  (the name says that it replaces)

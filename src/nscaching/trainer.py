@@ -16,6 +16,7 @@ from nscaching.errors import UserError
 from nscaching.evaluation import Queries, metrics, rank
 from nscaching.graph import KnowledgeGraph, Side
 from nscaching.kernels import AutogradLearner, KVsAll, Learner, Learning, choose_kernels
+from nscaching.kernels.codes import FORMS
 from nscaching.models import MODELS
 from nscaching.objectives import choose_objective, penalty
 from nscaching.probes import EpochMeter
@@ -49,6 +50,7 @@ class Trainer:
         self.model = MODELS.get(config.model)(
             len(graph.entities), len(graph.relations), config.dim, config.norm
         )
+        self.model.prepare(graph)
         self.model.reset(torch.Generator().manual_seed(_seed(config, 0)))
         if start is not None:
             self.model.load_state_dict(start)
@@ -72,8 +74,9 @@ class Trainer:
         )
         self.learner = self._new_learner(learning)
         self.meter = EpochMeter(self.device)
-        plain = self.model.form is None  # its refresh finds out how many keys there are
-        self.step = self.kernels.capture(self._step, None if plain else self.sampler.phase)
+        # Without a form that kernels know, a refresh finds out how many keys there are.
+        steady = self.model.form in FORMS and self.learner.steady
+        self.step = self.kernels.capture(self._step, self.sampler.phase if steady else None)
         self.progress = progress
         self.queries: dict[str, Queries] = {}  # of each split that was ranked
         self.best: dict[str, Tensor] = {}
@@ -95,9 +98,9 @@ class Trainer:
                 parts.append("gradients by autograd")
             if self.config.filter_known:
                 parts.append("known triples are filtered on the plain path")
-            elif self.model.form is None:
+            elif self.model.form not in FORMS:
                 parts.append(
-                    f"{self.config.model} says no query form: candidates on the plain path"
+                    f"{self.config.model} has no compiled form: candidates on the plain path"
                 )
         return "; ".join(parts)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from nscaching.batches import Batch, Negatives
 from nscaching.graph import KnowledgeGraph, Side
 from nscaching.kernels.learner import AutogradLearner, Learning
-from nscaching.models import Model
+from nscaching.models import Form, Model
 from nscaching.objectives import LOGISTIC_ZERO
 
 __all__ = ["KVsAll", "OneVsAll"]
@@ -17,6 +17,11 @@ __all__ = ["KVsAll", "OneVsAll"]
 
 class OneVsAll(AutogradLearner):
     """Softmax over all entities for both queries of a triple (Lacroix et al., 2018)."""
+
+    def __init__(self, model: Model, learning: Learning) -> None:
+        super().__init__(model, learning)
+        # Other forms go through the relations of a batch one by one.
+        self.steady = self.steady and model.form in (Form.DOT, Form.DISTANCE)
 
     def loss(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor]:
         """Return −log p(t | h, r) − log p(h | r, t) of each triple."""
@@ -37,6 +42,7 @@ class KVsAll(AutogradLearner):
 
     def __init__(self, model: Model, learning: Learning, graph: KnowledgeGraph) -> None:
         super().__init__(model, learning)
+        self.steady = False
         device = model.entity.device
         self.offsets = {
             side: torch.from_numpy(index.offsets).to(device)

@@ -15,7 +15,13 @@ DOT, DISTANCE, SHIFTED = 0, 1, 2
 IMPORTANCE, TOP, UNIFORM = 0, 1, 2
 DISTMULT, COMPLEX, TRANSE, TRANSH, TRANSD = 0, 1, 2, 3, 4
 
-FORMS = {Form.DOT: DOT, Form.DISTANCE: DISTANCE, Form.SHIFTED: SHIFTED}
+FORMS: dict[Form | None, int] = {
+    Form.DOT: DOT,
+    Form.DISTANCE: DISTANCE,
+    Form.SHIFTED: SHIFTED,
+}
+"""Forms of which refreshes are compiled; models of others, or none, are refreshed by torch."""
+
 STRATEGIES = {"importance": IMPORTANCE, "top": TOP, "uniform": UNIFORM}
 KINDS: dict[type[Model], int] = {
     DistMult: DISTMULT,

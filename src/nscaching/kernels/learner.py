@@ -42,6 +42,9 @@ class Learning:
 class Learner(ABC):
     """Makes gradient steps on a model's parameters."""
 
+    steady = True
+    """Whether steps of one size do the same operations, whatever is in the batch."""
+
     @abstractmethod
     def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
         """Learn from a batch; add loss, count of teaching triples, gradient norm to sums [3]."""
@@ -56,6 +59,7 @@ class AutogradLearner(Learner):
     def __init__(self, model: Model, learning: Learning) -> None:
         self.model, self.learning = model, learning
         self.optimizer = new_optimizer(model, learning)
+        self.steady = not learning.rows
 
     def loss(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor]:
         """Return the losses [B] and which of them still teach something [B]."""

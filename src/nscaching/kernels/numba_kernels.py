@@ -184,7 +184,7 @@ class NumbaKernels(Kernels):
     def refresh(self, asked: Refresh) -> None:
         """Refresh the keys of each side in place, one pass per key."""
         model, config, seed, tick = asked.model, asked.config, asked.seed, asked.tick
-        if model.form is None or asked.is_known is not None:
+        if model.form not in FORMS or asked.is_known is not None:
             super().refresh(asked)
             return
         learner = self._learner if self._learner and self._learner.model is model else None
@@ -200,15 +200,17 @@ class NumbaKernels(Kernels):
             direction = NO_ROWS
             if model.form is Form.SHIFTED:
                 direction = model.direction(relation).numpy()
+            scale = np.full(len(key), 1 / np.float32(config.temperature), np.float32)
+            if (weight := model.weight_of(relation)) is not None:
+                scale *= weight.numpy()
             starts = [
                 np.uint32(random.stream(seed, tick, purpose).item())
                 for purpose in (cache.fresh, cache.noise)
             ]
             arguments = (
-                cache.ids.numpy(), key.numpy(), query, rows, FORMS[model.form], model.norm, shift,
+                cache.ids.numpy(), key.numpy(), query, rows, FORMS[model.form], model.metric, shift,
                 direction, model.unit_projection, config.n2, *starts, config.shared_candidates,
-                STRATEGIES[config.refresh], config.temperature, config.candidates == "set",
-                self._mark,
+                STRATEGIES[config.refresh], scale, config.candidates == "set", self._mark,
             )  # fmt: skip
             self._mark += len(key)  # no mark is used twice, so none need be wiped off
             each = [(*arguments, mine) for mine in seen]

@@ -108,7 +108,7 @@ class TritonKernels(Kernels):
     def refresh(self, asked: Refresh) -> None:
         """Refresh the keys of each side in place, one program per key."""
         model, config, seed, tick = asked.model, asked.config, asked.seed, asked.tick
-        if model.form is None or asked.is_known is not None:
+        if model.form not in FORMS or asked.is_known is not None:
             super().refresh(asked)
             return
         learner = self._learner if self._learner and self._learner.model is model else None
@@ -130,22 +130,25 @@ class TritonKernels(Kernels):
         for cache, key in zip(asked.sides, asked.keys, strict=True):
             owner, n = self._owner(cache), len(key)
             query = direction = rows
+            weight = None
             if learner is None:
                 # Of a key −1 any query will do: it is not used.
                 anchor, relation = cache.anchor[key.clamp(min=0)], cache.relation[key.clamp(min=0)]
-                query = model.query(cache.side, anchor, relation)
+                query = model.query(cache.side, anchor, relation).contiguous()
                 if model.form is Form.SHIFTED:
                     direction = model.direction(relation).contiguous()
+                weight = model.weight_of(relation)
             refresh.claim[(triton.cdiv(n, 256),)](key, owner, n, BLOCK=256)
             refresh.refresh[(n,)](
                 key, owner, cache.ids, cache.anchor, cache.relation,
                 self.seeds(seed, tick.device), tick, rows, *tables, query, direction,
-                model.entities, float(config.temperature),
+                rows if weight is None else weight, model.entities, float(config.temperature),
                 -1.0 if cache.side is Side.HEAD else 1.0, N1=config.n1, N2=config.n2,
                 C=many, D=size, CHUNK=CHUNK,
                 KIND=kind, FORM=FORMS[model.form],
-                NORM=model.norm, UNIT=model.unit_projection, HAS_SHIFT=has_shift,
-                STRATEGY=STRATEGIES[config.refresh], SHARED=config.shared_candidates,
+                NORM=model.metric, UNIT=model.unit_projection, HAS_SHIFT=has_shift,
+                HAS_WEIGHT=weight is not None, STRATEGY=STRATEGIES[config.refresh],
+                SHARED=config.shared_candidates,
                 DISTINCT=config.candidates == "set", FRESH=cache.fresh, NOISE=cache.noise,
                 num_warps=warps,
             )  # fmt: skip
@@ -176,7 +179,8 @@ class TritonKernels(Kernels):
             n, entities, D=query.shape[1], NORM=model.norm, UNIT=model.unit_projection,
             HAS_SHIFT=shift is not None, QUERIES=queries, ROWS=at_once, num_warps=8,
         )  # fmt: skip
-        return along
+        weight = model.weight_of(relation)
+        return along if weight is None else along.mul_(weight.unsqueeze(1))
 
     def distances(self, query: Tensor, rows: Tensor, norm: int) -> Tensor:
         """Return ‖q − e‖ [n, E] of all queries [n, D] and rows [E, D]."""

@@ -1,5 +1,16 @@
 """Scoring functions, one file each; ``MODELS`` finds them by name."""
 
-from nscaching.models._base import DIVERGED, MODELS, Distances, Form, Model, finite, plain_distances
+from nscaching.models._base import (
+    DIVERGED,
+    MODELS,
+    MODULI,
+    Distances,
+    Form,
+    Model,
+    finite,
+    plain_distances,
+)
 
-__all__ = ["DIVERGED", "MODELS", "Distances", "Form", "Model", "finite", "plain_distances"]
+__all__ = [
+    "DIVERGED", "MODELS", "MODULI", "Distances", "Form", "Model", "finite", "plain_distances"
+]  # fmt: skip

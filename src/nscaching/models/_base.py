@@ -1,4 +1,4 @@
-"""What every scoring function shares: one sign, three query forms, and scoring built on them."""
+"""What every scoring function shares: one sign, four query forms, and scoring built on them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nscaching.errors import UserError
-from nscaching.graph import Side
+from nscaching.graph import KnowledgeGraph, Side
 from nscaching.registry import Registry
 
-__all__ = ["DIVERGED", "MODELS", "Distances", "Form", "Model", "finite", "plain_distances"]
+__all__ = [
+    "DIVERGED", "MODELS", "MODULI", "Distances", "Form", "Model", "finite", "plain_distances"
+]  # fmt: skip
 
 # Gathered candidate rows [queries, K, D] are scored in pieces of this size: small enough for a
 # processor's cache, large enough that a GPU needs few launches.
@@ -24,8 +26,11 @@ PIECE_BYTES = {"cpu": 2 << 20, "cuda": 1 << 30}
 
 DIVERGED = "the model gives scores that are not finite: its training diverged"
 
+MODULI = 0
+"""Next to 1 and 2 a third norm: the sum of the moduli of complex numbers [real | imaginary]."""
+
 Distances = Callable[[Tensor, Tensor, int], Tensor]
-"""(query [n, D], rows [E, D], norm) → ‖q − e‖ [n, E]."""
+"""(query [n, D], rows [E, D], norm) → ‖q − e‖ [n, E]; the norm is 1, 2 or ``MODULI``."""
 
 
 class Form(enum.Enum):
@@ -34,21 +39,27 @@ class Form(enum.Enum):
     DOT = "q·e"
     DISTANCE = "−‖q − e‖"
     SHIFTED = "−‖q − (e + s·v)‖, with v of the relation; s of the entity, or else −v·e"
+    PROJECTED = "−‖q − P_r(e)‖, with a projection P_r of the relation"
 
 
 class Model(nn.Module, ABC):
     """A scoring function f(h, r, t): the higher, the more plausible the triple.
 
     A subclass writes ``score`` as its paper defines it. If it also says its ``form`` and gives
-    ``query`` (and ``direction`` and ``entity_shift`` for ``Form.SHIFTED``), scoring many
-    candidates and ranking all entities need no more than a query vector and the entity table;
-    without a form they fall back to ``score`` by broadcasting.
+    ``query`` (and ``direction`` and ``entity_shift`` for ``Form.SHIFTED``, ``project`` for
+    ``Form.PROJECTED``), scoring many candidates and ranking all entities need no more than a query
+    vector and the entity table; without a form they fall back to ``score`` by broadcasting.
     """
 
     family: ClassVar[Literal["translational", "semantic"]]
     form: ClassVar[Form | None] = None
     unit_projection: ClassVar[bool] = False
     """Whether a shifted row e + s·v is scaled to unit length (``Form.SHIFTED`` only)."""
+    complex_rows: ClassVar[bool] = False
+    """Whether rows are complex numbers [real | imaginary], norm 1 being the sum of their moduli.
+
+    Not for ``Form.SHIFTED``.
+    """
 
     entity: nn.Parameter  # [|E|, D]
     relation: nn.Parameter  # [|R|, D]
@@ -61,6 +72,9 @@ class Model(nn.Module, ABC):
         """Start all tables with Xavier's uniform distribution (the paper's "scratch")."""
         for table in self.parameters():
             nn.init.xavier_uniform_(table, generator=generator)
+
+    def prepare(self, graph: KnowledgeGraph) -> None:
+        """Hear about the training triples before the first step, on a fresh model."""
 
     @abstractmethod
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
@@ -88,10 +102,32 @@ class Model(nn.Module, ABC):
         """Return the sizes of the numbers that vectors [..., D] are made of, which may be pairs."""
         return rows.abs()
 
+    def project(self, rows: Tensor, relation: Tensor) -> Tensor:
+        """Return P_r(e) [..., D] of ``Form.PROJECTED``, of rows [..., D] and relations [...]."""
+        raise TypeError(f"{type(self).__name__} has no projected form")
+
+    def weight_of(self, relation: Tensor) -> Tensor | None:
+        """Return the positive factor [B] of the score that the relation gives; None: 1."""
+        return None
+
+    @property
+    def metric(self) -> int:
+        """The norm by which distances are measured: 1, 2 or ``MODULI``."""
+        return MODULI if self.complex_rows and self.norm == 1 else self.norm
+
+    @property
+    def broadcasts(self) -> bool:
+        """Whether scoring all entities makes tensors of [queries, |E|, D]."""
+        return self.form is None
+
     def length(self, difference: Tensor) -> Tensor:
         """Return the norm [...] of vectors [..., D]; L1 as a sum, which is several times faster."""
-        if self.norm == 1:
+        if self.metric == 1:
             return difference.abs().sum(-1)
+        if self.metric == MODULI:
+            # Unlike hypot, the norm has a gradient at zero.
+            moduli: Tensor = torch.linalg.vector_norm(difference.unflatten(-1, (2, -1)), dim=-2)
+            return moduli.sum(-1)
         length: Tensor = torch.linalg.vector_norm(difference, dim=-1)
         return length
 
@@ -129,10 +165,13 @@ class Model(nn.Module, ABC):
         # [B, K, D]
         rows = self.entity_rows(candidates) if table is None else F.embedding(candidates, table)
         if self.form is Form.DOT:
-            return torch.bmm(rows, query.unsqueeze(2)).squeeze(2)
+            return self._weighted(torch.bmm(rows, query.unsqueeze(2)).squeeze(2), relation)
         if self.form is Form.SHIFTED:
             rows = self._shifted(rows, candidates, self.direction(relation).unsqueeze(1))
-        return -plain_distances(query.unsqueeze(1), rows, self.norm).squeeze(1)
+        elif self.form is Form.PROJECTED:
+            rows = self.project(rows, relation.unsqueeze(1))
+        distances = plain_distances(query.unsqueeze(1), rows, self.metric).squeeze(1)
+        return self._weighted(distances.neg_(), relation)
 
     def table(self, dtype: torch.dtype | None = None) -> Tensor:
         """Return the rows [|E|, D] of all entities, rounded to ``dtype`` if there is one."""
@@ -152,20 +191,26 @@ class Model(nn.Module, ABC):
             return self._score_broadcast(side, anchor, relation, everyone.unsqueeze(0))
         query, rows = self.query(side, anchor, relation), self.entity_rows(everyone)
         if self.form is Form.DOT:
-            return query @ rows.T
+            return self._weighted(query @ rows.T, relation)
         if self.form is Form.DISTANCE:
-            return -distances(query, rows, self.norm)
-        # The shift depends on the relation alone, so each relation has one table of shifted rows.
+            return self._weighted(-distances(query, rows, self.metric), relation)
+        # What moves the rows depends on the relation alone: each has one table of moved rows.
         scores = query.new_empty(len(anchor), self.entities)
         for one in relation.unique():
             asked = relation == one
-            direction = self.direction(one.unsqueeze(0))
-            shifted = self._shifted(rows, everyone, direction)
-            scores[asked] = -distances(query[asked], shifted, self.norm)
-        return scores
+            if self.form is Form.SHIFTED:
+                moved = self._shifted(rows, everyone, self.direction(one.unsqueeze(0)))
+            else:
+                moved = self.project(rows, one)
+            scores[asked] = -distances(query[asked], moved, self.metric)
+        return self._weighted(scores, relation)
 
     def _everyone(self) -> Tensor:
         return torch.arange(self.entities, device=self.entity.device)
+
+    def _weighted(self, scores: Tensor, relation: Tensor) -> Tensor:
+        weight = self.weight_of(relation)
+        return scores if weight is None else scores.mul_(weight.unsqueeze(1))
 
     def _shifted(self, rows: Tensor, ids: Tensor, direction: Tensor) -> Tensor:
         shift = self.entity_shift(ids)
@@ -185,8 +230,21 @@ class Model(nn.Module, ABC):
 
 def plain_distances(query: Tensor, rows: Tensor, norm: int) -> Tensor:
     """Return ‖q − e‖ [..., n, E] of queries [..., n, D] and rows [..., E, D]."""
+    if norm == MODULI:
+        return _sums_of_moduli(query, rows)
     # The matrix-product shortcut for Euclidean distances loses the small ones to rounding.
     return torch.cdist(query, rows, p=float(norm), compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def _sums_of_moduli(query: Tensor, rows: Tensor) -> Tensor:
+    """Return Σᵢ |qᵢ − eᵢ| [..., n, E] of complex numbers, some i at once: what memory allows."""
+    q, e = (x.unflatten(-1, (2, -1)) for x in (query.unsqueeze(-2), rows.unsqueeze(-3)))
+    total = (query[..., :1] @ rows[..., :1].mT).zero_()
+    at_once = PIECE_BYTES[query.device.type] // (4 * max(1, total.numel()))
+    for q_i, e_i in zip(q.split(max(1, at_once), -1), e.split(max(1, at_once), -1), strict=True):
+        real, imaginary = (q_i - e_i).unbind(-2)
+        total += torch.hypot(real, imaginary).sum(-1)
+    return total
 
 
 def finite(scores: Tensor) -> Tensor:

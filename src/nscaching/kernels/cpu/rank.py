@@ -6,6 +6,7 @@ import numpy as np
 from numba import njit
 
 from nscaching.kernels.cpu.random import COMPILE
+from nscaching.models import MODULI
 
 __all__ = ["count", "distances"]
 
@@ -32,12 +33,16 @@ def distances(begin, end, query, rows, norm, out):
         for i in range(begin, end):
             total[:] = 0
             q = query[i]
-            for d in range(0, whole, 4):
-                _add_four(total, q[d], q[d + 1], q[d + 2], q[d + 3], turned, d, norm)
-            for d in range(whole, size):
-                for j in range(BLOCK):
-                    difference = q[d] - turned[d, j]
-                    total[j] += abs(difference) if norm == 1 else difference * difference
+            if norm == MODULI:
+                for d in range(size // 2):
+                    _add_modulus(total, q[d], q[size // 2 + d], turned, d, size // 2 + d)
+            else:
+                for d in range(0, whole, 4):
+                    _add_four(total, q[d], q[d + 1], q[d + 2], q[d + 3], turned, d, norm)
+                for d in range(whole, size):
+                    for j in range(BLOCK):
+                        difference = q[d] - turned[d, j]
+                        total[j] += abs(difference) if norm == 1 else difference * difference
             if norm == 2:
                 for j in range(BLOCK):
                     total[j] = np.sqrt(total[j])
@@ -54,6 +59,13 @@ def _add_four(total, q0, q1, q2, q3, turned, d, norm):
             total[j] += (abs(d0) + abs(d1)) + (abs(d2) + abs(d3))
         else:
             total[j] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)
+
+
+@njit(**COMPILE)
+def _add_modulus(total, q_re, q_im, turned, re, im):
+    for j in range(BLOCK):
+        d_re, d_im = q_re - turned[re, j], q_im - turned[im, j]
+        total[j] += np.sqrt(d_re * d_re + d_im * d_im)
 
 
 @njit(**COMPILE)

@@ -10,6 +10,7 @@ from numba.extending import intrinsic
 
 from nscaching.kernels.codes import DISTANCE, DOT, TOP, UNIFORM
 from nscaching.kernels.cpu.random import COMPILE, bits, gumbel, stream_of
+from nscaching.models import MODULI
 
 __all__ = ["dot", "refresh"]
 
@@ -57,6 +58,12 @@ def distance(a, b, norm):
     if norm == 1:
         for i in range(a.size):
             total += abs(a[i] - b[i])
+        return total
+    if norm == MODULI:
+        half = a.size // 2
+        for i in range(half):
+            real, imaginary = a[i] - b[i], a[half + i] - b[half + i]
+            total += np.sqrt(real * real + imaginary * imaginary)
         return total
     for i in range(a.size):
         difference = a[i] - b[i]
@@ -118,18 +125,18 @@ def threshold(values, count, wanted):
 @njit(**COMPILE)
 def refresh(
     begin, end, cache, key, query, rows, form, norm, shift, direction, unit,
-    n2, fresh_start, noise_start, shared, strategy, temperature, distinct, mark, seen,
+    n2, fresh_start, noise_start, shared, strategy, scale, distinct, mark, seen,
 ):  # fmt: skip
     """Refresh the keys [begin:end], all different.
 
-    The i-th marks its candidates by ``mark`` + i in ``seen`` [|E|], where no such mark is yet.
+    The scores of the i-th are multiplied by its ``scale`` before noise is added to them. It marks
+    its candidates by ``mark`` + i in ``seen`` [|E|], where no such mark is yet.
     """
     n1 = cache.shape[1]
     ids = np.empty(n1 + n2, np.int32)
     values = np.empty(n1 + n2, np.float32)
     index = np.empty(n1 + n2, np.uint32)
     entities = np.uint64(rows.shape[0])
-    scale = np.float32(1) / np.float32(temperature)
     for i in range(begin, end):
         k = key[i]
         fresh = stream_of(fresh_start, np.int64(0) if shared else k)
@@ -166,7 +173,7 @@ def refresh(
                     values[c] = gumbel(bits(noise, index[c]))
             else:
                 for c in range(count):
-                    values[c] = values[c] * scale + gumbel(bits(noise, index[c]))
+                    values[c] = values[c] * scale[i] + gumbel(bits(noise, index[c]))
         for c in range(count):
             values[c] = min(max(values[c], -LARGEST), LARGEST)
         if count > n1:

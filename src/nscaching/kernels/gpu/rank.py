@@ -5,7 +5,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["count", "distances", "shifted_distances"]
+from nscaching import models
+
+__all__ = ["MODULI", "count", "distances", "shifted_distances"]
+
+MODULI = tl.constexpr(models.MODULI)
 
 
 @triton.jit
@@ -19,14 +23,21 @@ def distances(
     total = tl.zeros([QUERIES, ROWS], tl.float32)
     query += q
     rows += e
-    for _ in range(D):
+    # A pass takes one number of each, or with moduli one complex number: real and imaginary part.
+    PASSES: tl.constexpr = D // 2 if NORM == MODULI else D
+    far = tl.full([], D // 2, tl.int64)
+    for _ in range(PASSES):
         difference = tl.load(query, q < n, 0.0)[:, None] - tl.load(rows, e < E, 0.0)[None, :]
-        query += n
-        rows += E
-        if NORM == 1:
+        if NORM == MODULI:
+            of_query = tl.load(query + far * n, q < n, 0.0)[:, None]
+            imaginary = of_query - tl.load(rows + far * E, e < E, 0.0)[None, :]
+            total += tl.sqrt(difference * difference + imaginary * imaginary)
+        elif NORM == 1:
             total += tl.abs(difference)
         else:
             total += difference * difference
+        query += n
+        rows += E
     if NORM == 2:
         total = tl.sqrt(total)
     at = q.to(tl.int64)[:, None] * E + e[None, :]

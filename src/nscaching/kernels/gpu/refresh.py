@@ -14,6 +14,7 @@ from nscaching.kernels.gpu.forms import (
     project_prelude,
 )
 from nscaching.kernels.gpu.random import bits, gumbel, start_of, stream_of, uniform
+from nscaching.kernels.gpu.rank import MODULI
 
 __all__ = ["claim", "draw", "gather", "refresh"]
 
@@ -70,11 +71,12 @@ def claim(key, owner, B, BLOCK: tl.constexpr):
 @triton.jit
 def refresh(
     key, owner, ids, anchor, relation, seeds, tick,
-    rows, anchors, relations, directions, shift, query, directions_given,
+    rows, anchors, relations, directions, shift, query, directions_given, weights,
     E, temperature, sign,
     N1: tl.constexpr, N2: tl.constexpr, C: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr,
     KIND: tl.constexpr, FORM: tl.constexpr, NORM: tl.constexpr,
-    UNIT: tl.constexpr, HAS_SHIFT: tl.constexpr, STRATEGY: tl.constexpr, SHARED: tl.constexpr,
+    UNIT: tl.constexpr, HAS_SHIFT: tl.constexpr, HAS_WEIGHT: tl.constexpr,
+    STRATEGY: tl.constexpr, SHARED: tl.constexpr,
     DISTINCT: tl.constexpr, FRESH: tl.constexpr, NOISE: tl.constexpr,
 ):  # fmt: skip
     """Refresh one key: gather and score its candidates, choose N1 of them, store them.
@@ -144,7 +146,8 @@ def refresh(
                     square += tl.sum(e_d * e_d, 1)
                 scale_e = 1.0 / tl.maximum(tl.sqrt(square), 1e-12)
         HALF: tl.constexpr = D // 2
-        END: tl.constexpr = HALF if KIND == COMPLEX else D
+        PAIRS: tl.constexpr = (KIND == COMPLEX) or ((FORM == 1) and (NORM == MODULI))
+        END: tl.constexpr = HALF if PAIRS else D
         for d0 in tl.static_range(0, END, CHUNK):
             d = d0 + tl.arange(0, CHUNK)
             inner = d < END
@@ -176,7 +179,12 @@ def refresh(
                     v_d = tl.load(v + d, inner, 0.0)
                     e_d = scale_e[:, None] * (e_d + s_e[:, None] * v_d[None, :])
                 difference = tl.where(inner[None, :], q_d[None, :] - e_d, 0.0)
-                if NORM == 1:
+                if NORM == MODULI:
+                    q_im = tl.load(query + i * D + HALF + d, inner, 0.0)
+                    e_im = tl.load(e[:, None] + HALF + d[None, :], inside, 0.0).to(tl.float32)
+                    other = tl.where(inner[None, :], q_im[None, :] - e_im, 0.0)
+                    value -= tl.sum(tl.sqrt(difference * difference + other * other), 1)
+                elif NORM == 1:
                     value -= tl.sum(tl.abs(difference), 1)
                 else:
                     value += tl.sum(difference * difference, 1)
@@ -184,6 +192,8 @@ def refresh(
             value = -tl.sqrt(value)
     if STRATEGY == 0:
         value = value / temperature
+        if HAS_WEIGHT:
+            value *= tl.load(weights + i)
     if STRATEGY != 1:
         value += gumbel(bits(stream_of(start_of(seeds, NOISE, tick), k), index))
 

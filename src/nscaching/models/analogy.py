@@ -1,0 +1,50 @@
+"""ANALOGY (Liu, Wu and Yang, 2017): matrices of a relation that commute, as analogies ask for."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nscaching.graph import Side
+from nscaching.models._base import MODELS, Form, Model
+
+__all__ = ["Analogy"]
+
+
+@MODELS.register("ANALOGY")
+class Analogy(Model):
+    """f(h, r, t) = Σᵢ hᵢ·rᵢ·tᵢ over real numbers + Re(Σⱼ hⱼ·rⱼ·conj(tⱼ)) over complex ones.
+
+    Half as DistMult, half as ComplEx. A row of d numbers is [real | real part | imaginary part]
+    of d − 2c, c and c numbers with c = ⌊d/4⌋: fewer than four leave DistMult alone.
+    """
+
+    family = "semantic"
+    form = Form.DOT
+
+    def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
+        super().__init__(entities, relations, dim, norm)
+        self.entity = nn.Parameter(torch.empty(entities, dim))
+        self.relation = nn.Parameter(torch.empty(relations, dim))
+
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """Return ⟨h, r, t⟩ of the real numbers plus Re⟨h, r, conj t⟩ of the complex ones."""
+        h, h_re, h_im = self._parts(self.entity_rows(head))
+        t, t_re, t_im = self._parts(self.entity_rows(tail))
+        r, r_re, r_im = self._parts(F.embedding(relation, self.relation))
+        real = (h_re * r_re - h_im * r_im) * t_re
+        imaginary = (h_re * r_im + h_im * r_re) * t_im
+        return (h * r * t).sum(-1) + (real + imaginary).sum(-1)
+
+    def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
+        """Return anchor ∘ r, of the complex numbers anchor ∘ conj(r) for the head."""
+        a, a_re, a_im = self._parts(self.entity_rows(anchor))
+        r, r_re, r_im = self._parts(F.embedding(relation, self.relation))
+        if side is Side.HEAD:
+            r_im = -r_im
+        return torch.cat([a * r, a_re * r_re - a_im * r_im, a_re * r_im + a_im * r_re], dim=-1)
+
+    def _parts(self, row: Tensor) -> tuple[Tensor, ...]:
+        c = self.dim // 4
+        return torch.split(row, [self.dim - 2 * c, c, c], dim=-1)

@@ -1,0 +1,118 @@
+"""ManifoldE (Xiao, Huang and Zhu, 2016): tails lie on a surface around the translated head."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nscaching.graph import Side
+from nscaching.models._base import MODELS, Distances, Model, plain_distances
+
+__all__ = ["ManifoldE", "ManifoldEHyperplane"]
+
+
+@MODELS.register("ManifoldE")
+class ManifoldE(Model):
+    """f(h, r, t) = −|‖h + r − t‖² − D_r²|: t on a sphere around h + r; h, r, t ∈ ℝᵈ.
+
+    Entity vectors h, t are of unit length: the paper leaves them free, but then a margin is soon
+    reached by long vectors alone, and nothing is learned any more. The radius D_r is learned, as a
+    row of one number. Distances are Euclidean whatever the norm.
+    """
+
+    family = "translational"
+
+    def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
+        super().__init__(entities, relations, dim, norm)
+        self.entity = nn.Parameter(torch.empty(entities, dim))
+        self.relation = nn.Parameter(torch.empty(relations, dim))
+        self.radius = nn.Parameter(torch.empty(relations, 1))
+
+    @property
+    def broadcasts(self) -> bool:
+        """No: all entities are scored by a query vector."""
+        return False
+
+    def reset(self, generator: torch.Generator | None = None) -> None:
+        """Start with Xavier's distribution and spheres of radius one."""
+        super().reset(generator)
+        nn.init.ones_(self.radius)
+
+    def entity_rows(self, ids: Tensor) -> Tensor:
+        """Return unit entity vectors [..., d]."""
+        return F.normalize(F.embedding(ids, self.entity), dim=-1)
+
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """Return −|‖h + r − t‖² − D_r²|."""
+        h, t = self.entity_rows(head), self.entity_rows(tail)
+        square = (h + F.embedding(relation, self.relation) - t).square().sum(-1)
+        return -(square - self._square(relation)).abs()
+
+    def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
+        """Return the sphere's centre: h + r for the tail, t − r for the head."""
+        r = F.embedding(relation, self.relation)
+        return self.entity_rows(anchor) + (r if side is Side.TAIL else -r)
+
+    def _measure(self, query: Tensor, rows: Tensor, distances: Distances) -> Tensor:
+        return distances(query, rows, 2).square()
+
+    def _wanted(self, side: Side, query: Tensor, relation: Tensor) -> Tensor:
+        """Return the measure [B] of entities that lie on the surface."""
+        return self._square(relation)
+
+    def _square(self, relation: Tensor) -> Tensor:
+        return F.embedding(relation, self.radius).square().squeeze(-1)
+
+    def _score_piece(
+        self, side: Side, anchor: Tensor, relation: Tensor, candidates: Tensor, table: Tensor | None
+    ) -> Tensor:
+        rows = self.entity_rows(candidates) if table is None else F.embedding(candidates, table)
+        query = self.query(side, anchor, relation)
+        measured = self._measure(query.unsqueeze(1), rows, plain_distances).squeeze(1)
+        return measured.sub_(self._wanted(side, query, relation).unsqueeze(1)).abs_().neg_()
+
+    def score_all(
+        self, side: Side, anchor: Tensor, relation: Tensor, distances: Distances | None = None
+    ) -> Tensor:
+        """Score every entity as the answer: anchor [B], relation [B] → [B, |E|]."""
+        query = self.query(side, anchor, relation)
+        measured = self._measure(query, self.table(), distances or plain_distances)
+        return measured.sub_(self._wanted(side, query, relation).unsqueeze(1)).abs_().neg_()
+
+
+@MODELS.register("ManifoldE-hyperplane")
+class ManifoldEHyperplane(ManifoldE):
+    """f(h, r, t) = −|(h + r_H)·(t + r_T) − D_r²|: t on a hyperplane; h, t, r_H, r_T ∈ ℝᵈ.
+
+    Entity vectors are of unit length here too. A relation's row of 2d is [r_H | r_T].
+    """
+
+    def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
+        super().__init__(entities, relations, dim, norm)
+        self.relation = nn.Parameter(torch.empty(relations, 2 * dim))
+
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """Return −|(h + r_H)·(t + r_T) − D_r²|."""
+        h, t, (r_head, r_tail) = (
+            self.entity_rows(head),
+            self.entity_rows(tail),
+            self._parts(relation),
+        )
+        return -(((h + r_head) * (t + r_tail)).sum(-1) - self._square(relation)).abs()
+
+    def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
+        """Return the hyperplane's normal: h + r_H for the tail, t + r_T for the head."""
+        r_head, r_tail = self._parts(relation)
+        return self.entity_rows(anchor) + (r_head if side is Side.TAIL else r_tail)
+
+    def _measure(self, query: Tensor, rows: Tensor, distances: Distances) -> Tensor:
+        return query @ rows.mT
+
+    def _wanted(self, side: Side, query: Tensor, relation: Tensor) -> Tensor:
+        r_head, r_tail = self._parts(relation)
+        other = r_tail if side is Side.TAIL else r_head
+        return self._square(relation) - (query * other).sum(-1)
+
+    def _parts(self, relation: Tensor) -> tuple[Tensor, ...]:
+        return F.embedding(relation, self.relation).chunk(2, dim=-1)

@@ -1,0 +1,52 @@
+"""RotatE (Sun et al., 2019): a relation turns each complex number of the head by an angle."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nscaching.graph import Side
+from nscaching.models._base import MODELS, Form, Model
+
+__all__ = ["RotatE"]
+
+
+@MODELS.register("RotatE")
+class RotatE(Model):
+    """f(h, r, t) = −‖h∘r − t‖ with |rᵢ| = 1; h, t ∈ ℂᵈ, stored as rows [real | imaginary] of 2d.
+
+    The relation is a row of d phases. Norm 1 is the sum of the d moduli, norm 2 the Euclidean
+    length: neither changes when everything is turned, so that ‖h∘r − t‖ = ‖h − conj(r)∘t‖.
+    """
+
+    family = "translational"
+    form = Form.DISTANCE
+    complex_rows = True
+
+    def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
+        super().__init__(entities, relations, dim, norm)
+        self.entity = nn.Parameter(torch.empty(entities, 2 * dim))
+        self.relation = nn.Parameter(torch.empty(relations, dim))
+
+    def reset(self, generator: torch.Generator | None = None) -> None:
+        """Start with Xavier's distribution, the phases with any angle."""
+        super().reset(generator)
+        nn.init.uniform_(self.relation, -math.pi, math.pi, generator=generator)
+
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """Return −‖h∘r − t‖."""
+        turned = self._turn(self.entity_rows(head), F.embedding(relation, self.relation))
+        return -self.length(turned - self.entity_rows(tail))
+
+    def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
+        """Return h∘r for the tail, conj(r)∘t for the head."""
+        phase = F.embedding(relation, self.relation)
+        return self._turn(self.entity_rows(anchor), phase if side is Side.TAIL else -phase)
+
+    @staticmethod
+    def _turn(row: Tensor, phase: Tensor) -> Tensor:
+        (re, im), cos, sin = row.chunk(2, dim=-1), phase.cos(), phase.sin()
+        return torch.cat([re * cos - im * sin, re * sin + im * cos], dim=-1)

@@ -1,0 +1,62 @@
+"""TransR (Lin et al., 2015): translation in the relation's own space."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nscaching.graph import Side
+from nscaching.models._base import MODELS, Form, Model
+from nscaching.models.grouped import multiply
+
+__all__ = ["TransR"]
+
+
+@MODELS.register("TransR")
+class TransR(Model):
+    """f(h, r, t) = −‖h⊥ + r − t⊥‖ with e⊥ = M_r e scaled to unit length; h, r, t ∈ ℝᵈ.
+
+    h, t and r are of unit length too: the paper asks for lengths of one at most, of projected
+    vectors as well, as that of TransD does. M_r ∈ ℝᵈˣᵈ is stored row by row as a row of d² and
+    starts as the identity.
+    """
+
+    family = "translational"
+    form = Form.PROJECTED
+
+    def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
+        super().__init__(entities, relations, dim, norm)
+        self.entity = nn.Parameter(torch.empty(entities, dim))
+        self.relation = nn.Parameter(torch.empty(relations, dim))
+        self.matrix = nn.Parameter(torch.empty(relations, dim * dim))
+
+    def reset(self, generator: torch.Generator | None = None) -> None:
+        """Start with Xavier's distribution and matrices that change nothing: TransE."""
+        super().reset(generator)
+        with torch.no_grad():
+            self.matrix.copy_(torch.eye(self.dim).view(-1))
+
+    def entity_rows(self, ids: Tensor) -> Tensor:
+        """Return unit entity vectors [..., d]."""
+        return F.normalize(F.embedding(ids, self.entity), dim=-1)
+
+    def matrices(self, relation: Tensor) -> Tensor:
+        """Return the numbers of M_r [..., d·d]."""
+        return F.embedding(relation, self.matrix)
+
+    def project(self, rows: Tensor, relation: Tensor) -> Tensor:
+        """Return M_r e scaled to unit length."""
+        return F.normalize(multiply(rows, relation, self.matrices, self.relations), dim=-1)
+
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """Return −‖h⊥ + r − t⊥‖."""
+        h, t = (self.project(self.entity_rows(ids), relation) for ids in (head, tail))
+        r = F.normalize(F.embedding(relation, self.relation), dim=-1)
+        return -self.length(h + r - t)
+
+    def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
+        """Return h⊥ + r for the tail, t⊥ − r for the head."""
+        r = F.normalize(F.embedding(relation, self.relation), dim=-1)
+        projected = self.project(self.entity_rows(anchor), relation)
+        return projected + (r if side is Side.TAIL else -r)

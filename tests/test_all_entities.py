@@ -9,7 +9,7 @@ from helpers import TINY, batch_of, new_model, random_graph
 from nscaching import TrainConfig
 from nscaching.graph import Side
 from nscaching.kernels import KVsAll, Learning, OneVsAll
-from nscaching.models import MODELS
+from nscaching.models import MODELS, plain_distances
 from nscaching.samplers import SAMPLERS
 from nscaching.trainer import Trainer
 
@@ -56,7 +56,12 @@ def test_softmax_over_all(name):
         chances = {side: all_scores(model, side, h, r, t).softmax(0) for side in Side}
         return -chances[Side.HEAD][h].log() - chances[Side.TAIL][t].log()
 
-    check(OneVsAll(model, Learning("1vsall", 0.0, 0.1, 0.0)), model, [0, 7, 7, 12], slow)
+    check(
+        OneVsAll(model, Learning("1vsall", 0.0, 0.1, 0.0), plain_distances),
+        model,
+        [0, 7, 7, 12],
+        slow,
+    )
 
 
 @models
@@ -73,7 +78,7 @@ def test_every_entity_true_or_false(name):
             total = total + sum(losses) / len(true)
         return total
 
-    learner = KVsAll(model, Learning("kvsall", 0.0, 0.1, 0.0), GRAPH)
+    learner = KVsAll(model, Learning("kvsall", 0.0, 0.1, 0.0), plain_distances, GRAPH)
     check(learner, model, [0, 7, 7, 12, *range(20, 30)], slow)
 
 

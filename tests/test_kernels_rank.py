@@ -47,6 +47,28 @@ def test_distances(twin, norm, queries, entities, dim, size, seed):
     torch.testing.assert_close(got.double(), exact, rtol=1e-5, atol=0)
 
 
+@for_twins(
+    30,
+    norm=[1, 2, MODULI],
+    queries=st.sampled_from([1, 2, 15, 16, 17, 40]),
+    entities=st.sampled_from([1, 2, 63, 64, 65]),
+    dim=st.integers(1, 13),
+    seed=st.integers(0, 999),
+)
+def test_gradients_of_distances(twin, norm, queries, entities, dim, seed):
+    generator = torch.Generator().manual_seed(seed)
+    dim *= 2 if norm == MODULI else 1
+    query, rows = (torch.randn(count, dim, generator=generator) for count in (queries, entities))
+    rows[0] = query[0]  # there the gradient is zero
+    weight = torch.randn(queries, entities, generator=generator)
+    exact = [part.double().requires_grad_() for part in (query, rows)]
+    (exact_distances(*exact, norm) * weight).sum().backward()
+    made = [part.clone().requires_grad_() for part in (query, rows)]
+    (new_kernels(twin).distances(*made, norm) * weight).sum().backward()
+    for got, expected in zip(made, exact, strict=True):
+        torch.testing.assert_close(got.grad.double(), expected.grad, rtol=1e-4, atol=1e-4)
+
+
 @paths
 @pytest.mark.parametrize("norm", [1, 2, MODULI])
 def test_distances_of_vectors_that_do_not_lie_together(path, norm):

@@ -253,6 +253,24 @@ def test_candidates_in_pieces(name, side, piece, monkeypatch):
 
 @names
 @norms
+def test_corrupted_triples_agree_with_single_scores(name, norm):
+    model, random = make(name, norm), torch.Generator().manual_seed(0)
+    head, tail = torch.randint(ENTITIES, (2, 6), generator=random)
+    relation, new_head = torch.arange(6) % RELATIONS, torch.arange(6) % 2 == 0
+    entity = torch.randint(ENTITIES, (6, 4), generator=random)
+    got = model.score_corrupted(new_head, head, relation, tail, entity)
+    heads = torch.where(new_head.unsqueeze(1), entity, head.unsqueeze(1))
+    tails = torch.where(new_head.unsqueeze(1), tail.unsqueeze(1), entity)
+    expected = model.score(heads, relation.unsqueeze(1), tails)
+    torch.testing.assert_close(got, expected)
+    tables = [table for table in model.parameters() if table.requires_grad]
+    slopes, wanted = (torch.autograd.grad(x.sum(), tables) for x in (got, expected))
+    for one, other in zip(slopes, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@names
+@norms
 @sides
 def test_all_entities_agree_with_single_scores(name, norm, side):
     model = make(name, norm)

@@ -26,9 +26,14 @@ class Negatives:
     adversarial: float = 0.0
     """Above 0: the losses of a triple's negatives are weighed by softmax(this · their score)."""
 
-    def scores(self, model: Model, relation: Tensor) -> Tensor:
-        """Return the scores [B, K] of the negatives of triples with these relations [B]."""
-        return model.score(self.head, relation.unsqueeze(1), self.tail)
+    def scores(self, model: Model, batch: Batch) -> Tensor:
+        """Return the scores [B, K] of the negatives of a batch."""
+        if self.replace_head is None or self.head.shape[1] == 1:
+            return model.score(self.head, batch.relation.unsqueeze(1), self.tail)
+        entity = torch.where(self.replace_head.unsqueeze(1), self.head, self.tail)
+        return model.score_corrupted(
+            self.replace_head, batch.head, batch.relation, batch.tail, entity
+        )
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ def unknown(kind: str, name: str, known: Iterable[str], most: int = 5) -> UserEr
     A short list of known names is shown whole; of a long one, only the nearest names.
     """
     names = list(known)
-    if len(names) <= 12:
+    if len(names) <= 20:
         return UserError(f"unknown {kind} {name!r}; known: {', '.join(names)}")
     folded = {n.casefold(): n for n in names}
     near = difflib.get_close_matches(name.casefold(), folded, n=most, cutoff=0.5)

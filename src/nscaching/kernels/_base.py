@@ -89,7 +89,7 @@ class Kernels:
     def learner(self, model: Model, learning: Learning) -> Learner:
         """Return what makes the gradient steps: one negative per triple, one side replaced."""
         if learning.objective == "1vsall":
-            return OneVsAll(model, learning)
+            return OneVsAll(model, learning, self.distances)
         return AutogradLearner(model, learning)
 
     def capture(self, step: Step, phase: Callable[[], object] | None) -> Step:

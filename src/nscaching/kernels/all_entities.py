@@ -9,7 +9,7 @@ from torch import Tensor
 from nscaching.batches import Batch, Negatives
 from nscaching.graph import KnowledgeGraph, Side
 from nscaching.kernels.learner import AutogradLearner, Learning
-from nscaching.models import Form, Model
+from nscaching.models import Distances, Form, Model
 from nscaching.objectives import LOGISTIC_ZERO
 
 __all__ = ["KVsAll", "OneVsAll"]
@@ -18,8 +18,9 @@ __all__ = ["KVsAll", "OneVsAll"]
 class OneVsAll(AutogradLearner):
     """Softmax over all entities for both queries of a triple (Lacroix et al., 2018)."""
 
-    def __init__(self, model: Model, learning: Learning) -> None:
+    def __init__(self, model: Model, learning: Learning, distances: Distances) -> None:
         super().__init__(model, learning)
+        self.distances = distances
         # Other forms go through the relations of a batch one by one.
         self.steady = self.steady and model.form in (Form.DOT, Form.DISTANCE)
 
@@ -28,7 +29,7 @@ class OneVsAll(AutogradLearner):
         losses = []
         for side in Side:
             anchor, answer = side.query(batch.head, batch.tail)
-            scores = self.model.score_all(side, anchor, batch.relation)
+            scores = self.model.score_all(side, anchor, batch.relation, self.distances)
             losses.append(F.cross_entropy(scores, answer, reduction="none"))
         loss = torch.stack(losses).sum(0)
         return loss, loss > LOGISTIC_ZERO
@@ -40,8 +41,11 @@ class KVsAll(AutogradLearner):
     A query counts once in an epoch: a batch takes the share of its triples that it holds.
     """
 
-    def __init__(self, model: Model, learning: Learning, graph: KnowledgeGraph) -> None:
+    def __init__(
+        self, model: Model, learning: Learning, distances: Distances, graph: KnowledgeGraph
+    ) -> None:
         super().__init__(model, learning)
+        self.distances = distances
         self.steady = False
         device = model.entity.device
         self.offsets = {
@@ -62,7 +66,7 @@ class KVsAll(AutogradLearner):
             # Any triple of the key will do: they have one anchor and one relation.
             position = torch.arange(len(batch), device=key.device)
             one = torch.empty_like(key).scatter_(0, place, position)
-            scores = self.model.score_all(side, anchor[one], batch.relation[one])
+            scores = self.model.score_all(side, anchor[one], batch.relation[one], self.distances)
             start, end = self.offsets[side][key], self.offsets[side][key + 1]
             size = end - start
             row = torch.repeat_interleave(size)

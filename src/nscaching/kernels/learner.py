@@ -64,7 +64,7 @@ class AutogradLearner(Learner):
     def loss(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor]:
         """Return the losses [B] and which of them still teach something [B]."""
         positive = self.model.score(batch.head, batch.relation, batch.tail)
-        negative = negatives.scores(self.model, batch.relation)
+        negative = negatives.scores(self.model, batch)
         weight = None
         if negatives.adversarial:
             weight = torch.softmax(negatives.adversarial * negative.detach(), 1)

@@ -22,6 +22,7 @@ from nscaching.kernels.cpu import adam as cpu_adam
 from nscaching.kernels.cpu import rank as cpu_rank
 from nscaching.kernels.cpu import refresh as cpu_refresh
 from nscaching.kernels.cpu import step as cpu_step
+from nscaching.kernels.distances import with_gradient
 from nscaching.kernels.learner import BETAS, Learner, Learning
 from nscaching.models import Form, Model
 from nscaching.objectives import LOGISTIC_ZERO
@@ -237,9 +238,20 @@ class NumbaKernels(Kernels):
         """Return ‖q − e‖ [n, E] of all queries [n, D] and rows [E, D]."""
         if query.dtype != torch.float32:
             return super().distances(query, rows, norm)
+        return with_gradient(self, query, rows, norm)
+
+    def pair_distances(self, query: Tensor, rows: Tensor, norm: int) -> Tensor:
+        """Return the distances with no gradient."""
         out = torch.empty(len(query), len(rows))
         arrays = query.detach().contiguous().numpy(), rows.detach().contiguous().numpy()
         self.threads.run(cpu_rank.distances, len(query), *arrays, norm, out.numpy())
+        return out
+
+    def slopes(self, weight: Tensor, query: Tensor, rows: Tensor, norm: int) -> Tensor:
+        """Return Σₑ weight[n, E]·∂‖q − e‖/∂q [n, D]; in norm 2 the weight is by the distance."""
+        out = torch.zeros_like(query)
+        arrays = (part.detach().contiguous().numpy() for part in (weight, query, rows))
+        self.threads.run(cpu_rank.slopes, len(query), *arrays, norm, out.numpy())
         return out
 
     def count(self, scores: Tensor, answer: Tensor, known: Known | None) -> Tensor:

@@ -15,11 +15,12 @@ from nscaching.graph import Side
 from nscaching.kernels import random
 from nscaching.kernels._base import COIN, ENTITY, SLOT, CacheSide, Kernels, Known, Refresh, Step
 from nscaching.kernels.codes import FORMS, KINDS, STRATEGIES
+from nscaching.kernels.distances import with_gradient
 from nscaching.kernels.gpu import forms, rank, refresh
 from nscaching.kernels.learner import Learner, Learning
 from nscaching.kernels.replay import Replay
 from nscaching.kernels.triton_learner import TritonLearner
-from nscaching.models import Form, Model
+from nscaching.models import MODULI, Form, Model
 
 __all__ = ["INTERPRETED", "TritonKernels"]
 
@@ -186,6 +187,11 @@ class TritonKernels(Kernels):
         """Return ‖q − e‖ [n, E] of all queries [n, D] and rows [E, D]."""
         if query.dtype != torch.float32:
             return super().distances(query, rows, norm)
+        return with_gradient(self, query, rows, norm)
+
+    def pair_distances(self, query: Tensor, rows: Tensor, norm: int) -> Tensor:
+        """Return the distances with no gradient."""
+        query, rows = query.detach(), rows.detach()
         n, entities, (queries, at_once) = len(query), len(rows), (64, 128)
         out = query.new_empty(n, entities)
         grid = (triton.cdiv(entities, at_once), triton.cdiv(n, queries))
@@ -194,6 +200,19 @@ class TritonKernels(Kernels):
             D=query.shape[1], NORM=norm, QUERIES=queries, ROWS=at_once, num_warps=8,
         )  # fmt: skip
         return out
+
+    def slopes(self, weight: Tensor, query: Tensor, rows: Tensor, norm: int) -> Tensor:
+        """Return Σₑ weight[n, E]·∂‖q − e‖/∂q [n, D]; in norm 2 the weight is by the distance."""
+        n, entities, (queries, at_once) = len(query), len(rows), (16, 512)
+        parts = triton.cdiv(entities, at_once)
+        out = query.new_empty(parts, *query.shape)
+        size = query.shape[1] // 2 if norm == MODULI else query.shape[1]
+        rank.slopes[(triton.cdiv(n, queries), parts)](
+            weight.T.contiguous(), query.detach().contiguous(), rows.detach().contiguous(), out,
+            n, entities, D=query.shape[1], BLOCK=triton.next_power_of_2(size), NORM=norm,
+            QUERIES=queries, ROWS=at_once, num_warps=4,
+        )  # fmt: skip
+        return out.sum(0)
 
     def count(self, scores: Tensor, answer: Tensor, known: Known | None) -> Tensor:
         """Count in each row of scores [n, E] what is above the answer [n], level with it, wrong."""

@@ -161,7 +161,27 @@ class Model(nn.Module, ABC):
     ) -> Tensor:
         if self.form is None:
             return self._score_broadcast(side, anchor, relation, candidates)
-        query = self.query(side, anchor, relation)
+        return self._meet(self.query(side, anchor, relation), relation, candidates, table)
+
+    def score_corrupted(
+        self, replace_head: Tensor, head: Tensor, relation: Tensor, tail: Tensor, entity: Tensor
+    ) -> Tensor:
+        """Score triples [B] with each of K entities [B, K] as head or as tail → [B, K].
+
+        Twin of ``score``: with a form, what stays of a triple is made once and not K times.
+        """
+        new_head = replace_head.unsqueeze(1)
+        if self.form is None:
+            heads = torch.where(new_head, entity, head.unsqueeze(1))
+            tails = torch.where(new_head, tail.unsqueeze(1), entity)
+            return self.score(heads, relation.unsqueeze(1), tails)
+        queries = self.query(Side.HEAD, tail, relation), self.query(Side.TAIL, head, relation)
+        return self._meet(torch.where(new_head, *queries), relation, entity)
+
+    def _meet(
+        self, query: Tensor, relation: Tensor, candidates: Tensor, table: Tensor | None = None
+    ) -> Tensor:
+        """Score candidates [B, K] by queries [B, D]; their rows may be in a table already."""
         # [B, K, D]
         rows = self.entity_rows(candidates) if table is None else F.embedding(candidates, table)
         if self.form is Form.DOT:
@@ -170,6 +190,8 @@ class Model(nn.Module, ABC):
             rows = self._shifted(rows, candidates, self.direction(relation).unsqueeze(1))
         elif self.form is Form.PROJECTED:
             rows = self.project(rows, relation.unsqueeze(1))
+        if torch.is_grad_enabled():  # the gradient of cdist is slow
+            return self._weighted(-self.length(query.unsqueeze(1) - rows), relation)
         distances = plain_distances(query.unsqueeze(1), rows, self.metric).squeeze(1)
         return self._weighted(distances.neg_(), relation)
 
@@ -210,7 +232,7 @@ class Model(nn.Module, ABC):
 
     def _weighted(self, scores: Tensor, relation: Tensor) -> Tensor:
         weight = self.weight_of(relation)
-        return scores if weight is None else scores.mul_(weight.unsqueeze(1))
+        return scores if weight is None else scores * weight.unsqueeze(1)
 
     def _shifted(self, rows: Tensor, ids: Tensor, direction: Tensor) -> Tensor:
         shift = self.entity_shift(ids)
@@ -242,8 +264,7 @@ def _sums_of_moduli(query: Tensor, rows: Tensor) -> Tensor:
     total = (query[..., :1] @ rows[..., :1].mT).zero_()
     at_once = PIECE_BYTES[query.device.type] // (4 * max(1, total.numel()))
     for q_i, e_i in zip(q.split(max(1, at_once), -1), e.split(max(1, at_once), -1), strict=True):
-        real, imaginary = (q_i - e_i).unbind(-2)
-        total += torch.hypot(real, imaginary).sum(-1)
+        total = total + torch.linalg.vector_norm(q_i - e_i, dim=-2).sum(-1)
     return total
 
 

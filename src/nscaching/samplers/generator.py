@@ -72,7 +72,7 @@ class Generating(Sampler):
     def update(self, batch: Batch, model: Model) -> None:
         """Move the generator towards negatives that the model takes for true."""
         with torch.no_grad():
-            reward = self.drawn.scores(model, batch.relation)  # [B, count]
+            reward = self.drawn.scores(model, batch)  # [B, count]
         loss = -((reward - reward.mean()) * self.log_chance).sum()
         self.optimizer.zero_grad()
         loss.backward()
@@ -117,7 +117,7 @@ class KBGAN(Generating):
             bits = self.kernels.bits(ENTITY, self.seed, self.tick, len(batch), self.config.n1)
             candidates = random.whole(bits, self.entities)
         drawn = batch.corrupt(replace_head, candidates, candidates)
-        return candidates, drawn.scores(self.generator, batch.relation)
+        return candidates, drawn.scores(self.generator, batch)
 
 
 @SAMPLERS.register("igan")
@@ -131,7 +131,9 @@ class IGAN(Generating):
         for side, mine in ((Side.HEAD, replace_head), (Side.TAIL, ~replace_head)):
             row = mine.nonzero().squeeze(1)
             anchor, _ = side.query(batch.head[row], batch.tail[row])
-            of_side = self.generator.score_all(side, anchor, batch.relation[row])
+            of_side = self.generator.score_all(
+                side, anchor, batch.relation[row], self.kernels.distances
+            )
             if self.config.filter_known:
                 known = self.is_known(side, batch.key(side)[row].unsqueeze(1), everyone)
                 # Where fewer are left than are to be drawn, known ones have to serve.

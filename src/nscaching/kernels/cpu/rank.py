@@ -8,7 +8,7 @@ from numba import njit
 from nscaching.kernels.cpu.random import COMPILE
 from nscaching.models import MODULI
 
-__all__ = ["count", "distances"]
+__all__ = ["count", "distances", "slopes"]
 
 # Rows that stay in a core's nearest memory while every query passes over them.
 BLOCK = 64
@@ -48,6 +48,37 @@ def distances(begin, end, query, rows, norm, out):
                     total[j] = np.sqrt(total[j])
             for j in range(width):
                 out[i, first + j] = total[j]
+
+
+@njit(**COMPILE)
+def slopes(begin, end, weight, query, rows, norm, out):
+    """Add Σₑ weight·∂‖q − e‖/∂q of the queries [begin:end] to out [n, D].
+
+    In norm 2 the weight is divided by the distance already. A block of rows stays near while
+    every query passes over it.
+    """
+    size = query.shape[1]
+    half = size // 2
+    for first in range(0, rows.shape[0], BLOCK):
+        last = min(first + BLOCK, rows.shape[0])
+        for i in range(begin, end):
+            q, total = query[i], out[i]
+            for j in range(first, last):
+                w, row = weight[i, j], rows[j]
+                if norm == 1:
+                    for d in range(size):
+                        difference = q[d] - row[d]
+                        total[d] += w * (np.float32(difference > 0) - np.float32(difference < 0))
+                elif norm == 2:
+                    for d in range(size):
+                        total[d] += w * (q[d] - row[d])
+                else:
+                    for d in range(half):
+                        real, imaginary = q[d] - row[d], q[half + d] - row[half + d]
+                        modulus = np.sqrt(real * real + imaginary * imaginary)
+                        part = w / modulus if modulus > 0 else np.float32(0)
+                        total[d] += part * real
+                        total[half + d] += part * imaginary
 
 
 @njit(**COMPILE)

@@ -7,7 +7,7 @@ import triton.language as tl
 
 from nscaching import models
 
-__all__ = ["MODULI", "count", "distances", "shifted_distances"]
+__all__ = ["MODULI", "count", "distances", "shifted_distances", "slopes"]
 
 MODULI = tl.constexpr(models.MODULI)
 
@@ -42,6 +42,48 @@ def distances(
         total = tl.sqrt(total)
     at = q.to(tl.int64)[:, None] * E + e[None, :]
     tl.store(out + at, total, (q < n)[:, None] & (e < E)[None, :])
+
+
+@triton.jit
+def slopes(
+    weight, query, rows, out, n, E,
+    D: tl.constexpr, BLOCK: tl.constexpr, NORM: tl.constexpr, QUERIES: tl.constexpr,
+    ROWS: tl.constexpr,
+):  # fmt: skip
+    """Put the sum of weight·∂‖q − e‖/∂q over some rows into out [parts, n, D].
+
+    weight is [E, n], query [n, D], rows [E, D]; in norm 2 the weight is divided by the distance.
+    """
+    q = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
+    part = tl.program_id(1)
+    d = tl.arange(0, BLOCK)
+    SIZE: tl.constexpr = D // 2 if NORM == MODULI else D
+    at = q.to(tl.int64)[:, None] * D + d[None, :]
+    inside = (q < n)[:, None] & (d < SIZE)[None, :]
+    x = tl.load(query + at, inside, 0.0)
+    total = tl.zeros([QUERIES, BLOCK], tl.float32)
+    if NORM == MODULI:
+        x_im = tl.load(query + at + SIZE, inside, 0.0)
+        total_im = tl.zeros([QUERIES, BLOCK], tl.float32)
+    for e in range(part * ROWS, tl.minimum(E, part * ROWS + ROWS)):
+        at_e = tl.full([], 1, tl.int64) * e
+        w = tl.load(weight + at_e * n + q, q < n, 0.0)[:, None]
+        difference = x - tl.load(rows + at_e * D + d, d < SIZE, 0.0)[None, :]
+        if NORM == 1:
+            sign = tl.where(difference > 0, 1.0, tl.where(difference < 0, -1.0, 0.0))
+            total += w * sign
+        elif NORM == 2:
+            total += w * difference
+        else:
+            imaginary = x_im - tl.load(rows + at_e * D + SIZE + d, d < SIZE, 0.0)[None, :]
+            modulus = tl.sqrt(difference * difference + imaginary * imaginary)
+            scale = tl.where(modulus > 0, w / tl.where(modulus > 0, modulus, 1.0), 0.0)
+            total += scale * difference
+            total_im += scale * imaginary
+    out += part.to(tl.int64) * n * D
+    tl.store(out + at, total, inside)
+    if NORM == MODULI:
+        tl.store(out + at + SIZE, total_im, inside)
 
 
 @triton.jit

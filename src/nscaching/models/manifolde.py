@@ -41,7 +41,8 @@ class ManifoldE(Model):
 
     def entity_rows(self, ids: Tensor) -> Tensor:
         """Return entity vectors [..., d] of length d^¼."""
-        return self.dim**0.25 * F.normalize(F.embedding(ids, self.entity), dim=-1)
+        length: float = self.dim**0.25
+        return length * F.normalize(F.embedding(ids, self.entity), dim=-1)
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """Return −|‖h + r − t‖² − D_r²|."""

@@ -114,13 +114,15 @@ def transr(p, h, r, t, norm):
 
 
 def manifolde(p, h, r, t, norm):
-    difference = unit(p["entity"][h]) + p["relation"][r] - unit(p["entity"][t])
+    h, t = (DIM**0.25 * unit(p["entity"][e]) for e in (h, t))
+    difference = h + p["relation"][r] - t
     return -abs(difference @ difference - p["radius"][r, 0] ** 2)
 
 
 def manifolde_hyperplane(p, h, r, t, norm):
     r_head, r_tail = np.split(p["relation"][r], 2)
-    product = (unit(p["entity"][h]) + r_head) @ (unit(p["entity"][t]) + r_tail)
+    h, t = (DIM**0.25 * unit(p["entity"][e]) for e in (h, t))
+    product = (h + r_head) @ (t + r_tail)
     return -abs(product - p["radius"][r, 0] ** 2)
 
 
@@ -365,7 +367,7 @@ def test_relation_ids_out_of_bounds_raise(name, wrong):
 
 FIXED_START = {
     "matrix": lambda table: torch.eye(DIM).view(-1).expand_as(table),
-    "radius": torch.ones_like,
+    "radius": lambda table: torch.full_like(table, DIM**0.25),
     "weight": torch.ones_like,  # not told of any triples
     "mask": torch.ones_like,
 }

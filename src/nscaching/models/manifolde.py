@@ -16,9 +16,9 @@ __all__ = ["ManifoldE", "ManifoldEHyperplane"]
 class ManifoldE(Model):
     """f(h, r, t) = −|‖h + r − t‖² − D_r²|: t on a sphere around h + r; h, r, t ∈ ℝᵈ.
 
-    Entity vectors h, t are of unit length: the paper leaves them free, but then a margin is soon
-    reached by long vectors alone, and nothing is learned any more. The radius D_r is learned, as a
-    row of one number. Distances are Euclidean whatever the norm.
+    Entity vectors h, t are of length d^¼ (the paper leaves it free): squares of their distances
+    span √d then, as L1 distances of unit vectors do, so that the same margins serve. The radius D_r
+    is learned, as a row of one number. Distances are Euclidean whatever the norm.
     """
 
     family = "translational"
@@ -35,13 +35,14 @@ class ManifoldE(Model):
         return False
 
     def reset(self, generator: torch.Generator | None = None) -> None:
-        """Start with Xavier's distribution and spheres of radius one."""
+        """Start with Xavier's distribution and radii as long as an entity vector."""
         super().reset(generator)
-        nn.init.ones_(self.radius)
+        nn.init.constant_(self.radius, self.dim**0.25)
 
     def entity_rows(self, ids: Tensor) -> Tensor:
-        """Return unit entity vectors [..., d]."""
-        return F.normalize(F.embedding(ids, self.entity), dim=-1)
+        """Return entity vectors [..., d] of length d^¼."""
+        length: float = self.dim**0.25
+        return length * F.normalize(F.embedding(ids, self.entity), dim=-1)
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """Return −|‖h + r − t‖² − D_r²|."""
@@ -85,7 +86,7 @@ class ManifoldE(Model):
 class ManifoldEHyperplane(ManifoldE):
     """f(h, r, t) = −|(h + r_H)·(t + r_T) − D_r²|: t on a hyperplane; h, t, r_H, r_T ∈ ℝᵈ.
 
-    Entity vectors are of unit length here too. A relation's row of 2d is [r_H | r_T].
+    Entity vectors are of length d^¼ here too. A relation's row of 2d is [r_H | r_T].
     """
 
     def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:

@@ -178,7 +178,8 @@ OTHER = {
     "candidates": "slots", "filter_known": True, "validate_every": 4, "patience": 8, "seed": 11,
     "device": "cpu", "threads": 1, "pretrain": "runs/x", "optimizer": "row-adam",
     "refresh_side": "drawn", "shared_candidates": True, "candidate_rows": "bfloat16",
-    "kernels": "reference",
+    "kernels": "reference", "negatives": 3, "penalty_norm": "n3", "generator": "DistMult",
+    "generator_lr": 0.5, "generator_pretrain": "runs/g", "adversarial": 0.5,
 }  # fmt: skip
 """For every field a value that is not the default."""
 

@@ -305,7 +305,7 @@ RECORD = '{"epoch": 1, "loss": 1.0, "seconds": 0.1}\n'
         (line("config.toml", "dim = 4", "dime = 4"), "config.toml: unknown key 'dime'; nearest"),
         (line("config.toml", "dim = 4", "dim = 5"), "copy: model and configuration differ"),
         (line("config.toml", "TransE", "TransH"), "copy: model and configuration differ"),
-        (line("config.toml", "TransE", "TransX"), "unknown model 'TransX'; nearest: TransR"),
+        (line("config.toml", "TransE", "TransX"), "unknown model 'TransX'; known: ANALOGY, "),
         (line("config.toml", "TransE", "no_such:X"), "cannot load model 'no_such:X'"),
         (line("config.toml", 'data = ""', "data = 3"), "config.toml: data must be of type str"),
         (no_file("vocabulary.json"), "vocabulary.json: cannot read it: No such file"),

@@ -1,0 +1,28 @@
+"""Every scoring function with every sampler, from the command line, on the embedded data set."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nscaching import cli
+from nscaching.models import MODELS
+from nscaching.samplers import SAMPLERS
+
+# Few numbers and large steps, so that all pairs together take about two minutes on two cores.
+SMALL = "--dim 8 --epochs 2 --batch-size 2048 --n1 10 --n2 10 --lr 0.02 --threads 1 --seed 1"
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS.names())
+@pytest.mark.parametrize("model", MODELS.names())
+def test_a_pair_trains(model, sampler, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = f"--model {model} --sampler {sampler}"
+    cli.main(f"train world {names} {SMALL} --validate-every 1 --out run --json".split())
+    report = json.loads(capsys.readouterr().out)
+    assert report["test"]["mrr"] > 0.0017  # what chance gives
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    losses = [r["loss"] for r in map(json.loads, lines) if "split" not in r]
+    assert len(losses) == 2
+    assert losses[1] < losses[0]

@@ -217,14 +217,19 @@ class Model(nn.Module, ABC):
         if self.form is Form.DISTANCE:
             return self._weighted(-distances(query, rows, self.metric), relation)
         # What moves the rows depends on the relation alone: each has one table of moved rows.
-        scores = query.new_empty(len(anchor), self.entities)
+        parts, places = [query.new_empty(0, self.entities)], [relation[:0]]
         for one in relation.unique():
-            asked = relation == one
+            asked = (relation == one).nonzero().squeeze(1)
             if self.form is Form.SHIFTED:
                 moved = self._shifted(rows, everyone, self.direction(one.unsqueeze(0)))
             else:
                 moved = self.project(rows, one)
-            scores[asked] = -distances(query[asked], moved, self.metric)
+            parts.append(-distances(query[asked], moved, self.metric))
+            places.append(asked)
+        # Put in order at the end: gradients of parts written into one table copy it every time.
+        scores = torch.cat(parts)
+        if len(places) > 2:
+            scores = scores[torch.cat(places).argsort()]
         return self._weighted(scores, relation)
 
     def _everyone(self) -> Tensor:

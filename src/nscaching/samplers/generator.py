@@ -20,6 +20,16 @@ from nscaching.samplers._base import SAMPLERS, Sampler
 __all__ = ["IGAN", "KBGAN", "Generating"]
 
 
+def draw_by_chance(chance: Tensor, uniform: Tensor) -> Tensor:
+    """Draw columns [B, K] of chances [B, C] by numbers [B, K] of (0, 1), with replacement.
+
+    A column is drawn where the sum of the chances up to it first exceeds the number.
+    """
+    total = chance.cumsum(1)
+    below = uniform * (total[:, -1:] * (1 - 1e-6))  # rounding must not lead behind the last
+    return torch.searchsorted(total, below, right=True)
+
+
 class Generating(Sampler):
     """A generator scores candidates and draws negatives by the softmax of its scores.
 
@@ -60,12 +70,12 @@ class Generating(Sampler):
         replace_head = self.choose_head(batch)
         candidates, scores = self.candidates(batch, replace_head)  # [B, C]
         log_chance = torch.log_softmax(scores, 1)  # [B, C]
-        bits = self.kernels.bits(CHOICE, self.seed, self.tick, *scores.shape)
-        chosen = (log_chance.detach() + random.gumbel(bits)).topk(self.count, 1).indices
+        chance = log_chance.detach().exp()
+        bits = self.kernels.bits(CHOICE, self.seed, self.tick, len(batch), self.count)
+        chosen = draw_by_chance(chance, random.uniform(bits))
         entity = candidates.gather(1, chosen)
         self.drawn = batch.corrupt(replace_head, entity, entity)
         self.log_chance = log_chance.gather(1, chosen)  # [B, count]
-        chance = log_chance.detach().exp()
         self.entropy = -(chance * log_chance.detach().clamp(min=-1e30)).sum()
         return self.drawn
 

@@ -190,6 +190,13 @@ if "triton" in TWINS and not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
     np.seterr(all="ignore")  # the interpreter computes with numpy, which warns of infinities
 
+# One model for every way through the kernels: those with compiled gradients, and of each form one
+# that has none; those ways are what a test of the kernels is about.
+WAYS = [
+    "ComplEx", "DistMult", "HolE", "ManifoldE", "RotatE", "TransD", "TransE", "TransH", "TransM",
+    "TransR",
+]  # fmt: skip
+
 twins = pytest.mark.parametrize("twin", TWINS)
 paths = pytest.mark.parametrize("path", ["reference", *TWINS])
 fast_paths = pytest.mark.parametrize("path", ["reference", *sorted(set(TWINS) - SLOW)])

@@ -14,9 +14,11 @@ from helpers import (
     SLOW,
     TINY,
     TWINS,
+    WAYS,
     batch_of,
     for_twins,
     new_kernels,
+    new_model,
     random_graph,
     twins,
 )
@@ -24,6 +26,7 @@ from nscaching import TrainConfig, UserError
 from nscaching.batches import Negatives
 from nscaching.graph import Side
 from nscaching.kernels import Kernels, choose_kernels, dispatch
+from nscaching.kernels.codes import KINDS
 from nscaching.kernels.numba_kernels import NumbaKernels
 from nscaching.models import MODELS, Form, Model
 from nscaching.models.transe import TransE
@@ -53,6 +56,16 @@ def test_gathered_columns(twin):
     columns = torch.arange(5 * 700).view(5, 700)
     for row in (torch.tensor([3]), torch.arange(699, -1, -1), torch.tensor([5, 5, 0] * 100)):
         assert torch.equal(new_kernels(twin).gather(columns, row), columns[:, row])
+
+
+def test_every_way_through_the_kernels_is_tested():
+    def way(name):
+        model = new_model(name)
+        compiled = type(model).__name__ if type(model) in KINDS else ""
+        weighed = model.weight_of(torch.tensor([0])) is not None
+        return compiled, model.form, model.metric, model.unit_projection, weighed
+
+    assert {way(name) for name in MODELS.names()} == {way(name) for name in WAYS}
 
 
 # Which path runs.
@@ -268,7 +281,7 @@ def test_a_sampler_of_a_user(twin, own, name):
 
 
 @twins
-@pytest.mark.parametrize("name", MODELS.names())
+@pytest.mark.parametrize("name", WAYS)
 @pytest.mark.parametrize("optimizer", ["adam", "row-adam"])
 def test_a_run_is_the_same_on_every_path(twin, name, optimizer):
     # In L1 and few dimensions gradients cancel, and Adam makes whole steps of rounding.

@@ -7,14 +7,24 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from helpers import for_twins, graphs, new_kernels, new_model, paths, random_graph, threads, twins
+from helpers import (
+    WAYS,
+    for_twins,
+    graphs,
+    new_kernels,
+    new_model,
+    paths,
+    random_graph,
+    threads,
+    twins,
+)  # fmt: skip
 from nscaching.evaluation import Queries, rank
 from nscaching.graph import Side
 from nscaching.kernels import Kernels, Known
-from nscaching.models import MODELS, MODULI
+from nscaching.models import MODULI
 
 sides = pytest.mark.parametrize("side", list(Side))
-models = pytest.mark.parametrize("name", MODELS.names())
+models = pytest.mark.parametrize("name", WAYS)
 
 
 def exact_distances(query, rows, norm):
@@ -191,9 +201,7 @@ def quantised(name, graph, seed, dim=6):
     return model
 
 
-@for_twins(
-    15, name=MODELS.names(), graph=graphs(), seed=st.integers(0, 999), filtered=st.booleans()
-)
+@for_twins(15, name=WAYS, graph=graphs(), seed=st.integers(0, 999), filtered=st.booleans())
 def test_ranks_agree(twin, name, graph, seed, filtered):
     model, queries = quantised(name, graph, seed), Queries(graph, graph.test, filtered)
     expected = rank(model, queries, kernels=Kernels())

@@ -54,7 +54,11 @@ class Batch:
         return self.head_key if side is Side.HEAD else self.tail_key
 
     def corrupt(self, replace_head: Tensor, head: Tensor, tail: Tensor) -> Negatives:
-        """Put ``head`` [B, K] or ``tail`` [B, K] into each triple, as ``replace_head`` [B] says."""
+        """Put ``head`` [B, K] or ``tail`` [B, K] into each triple, as ``replace_head`` [B] says.
+
+        Of one negative each, [B] will do.
+        """
+        head, tail = (ids.unsqueeze(1) if ids.dim() == 1 else ids for ids in (head, tail))
         replace = replace_head.unsqueeze(1)
         return Negatives(
             torch.where(replace, head, self.head.unsqueeze(1)),

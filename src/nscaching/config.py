@@ -23,7 +23,8 @@ class TrainConfig:
 
     model: str = "TransE"
     """Scoring function: ANALOGY, ComplEx, DistMult, HolE, ManifoldE, ManifoldE-hyperplane, RESCAL,
-    RotatE, SimplE, TransD, TransE, TransH, TransM, TransR, TranSparse, or package.module:Class."""
+    RotatE, SimplE, TransD, TransE, TransH, TransM, TransR, TranSparse, or a class:
+    package.module:Class or file.py:Class."""
     sampler: str = "nscaching"
     """Negatives: nscaching, bernoulli, uniform, self-adversarial, kbgan, igan, none, or a class."""
     dim: int = 100

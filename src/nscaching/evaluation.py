@@ -25,8 +25,8 @@ METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@10")
 BUDGET = 512 << 20
 """Bytes that the scores of one chunk of queries may take, temporaries included."""
 
-# Bytes per query and entity at the peak: the table of a shifted form (4), the distances of one
-# relation (4), their negative (4) and the copy that is put into the table (4).
+# Bytes per query and entity at the peak, of forms that go by relation: the parts of each relation
+# (4), those together (4), in order (4), and times a weight (4).
 SCORE_BYTES = 16
 
 

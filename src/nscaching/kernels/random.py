@@ -36,7 +36,9 @@ def stream(seed: int, tick: Tensor, purpose: int) -> Tensor:
     The start is made in two rounds, so that seeds and purposes next to each other have no more
     in common than any others.
     """
-    start = mix(torch.as_tensor((seed * STEP_SEED + purpose) & MASK, device=tick.device))
+    # Filled where it is wanted: a CUDA graph cannot record a copy from the host.
+    first = torch.full((), (seed * STEP_SEED + purpose) & MASK, device=tick.device)
+    start = mix(first)
     return mix((start + tick * STEP_TICK) & MASK)
 
 

@@ -101,7 +101,7 @@ def main() -> None:
         print(f"| {name} | {row['parameters']:,} | {kept} | {time_of} | {ratio:.3g} | {step} |")
         sys.stdout.flush()
     chosen.out.mkdir(parents=True, exist_ok=True)
-    target = chosen.out / f"samplers-{device.type}.json"
+    target = chosen.out / f"samplers-{device.type}-{chosen.model.lower()}.json"
     found = {"data": graph.name, "settings": settings, "rows": rows}
     target.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 

@@ -141,11 +141,37 @@ def test_a_generator_from_a_run(tmp_path):
     for name, table in made.generator.state_dict().items():
         assert torch.equal(table, kept[name])
     with pytest.raises(
-        UserError, match="it holds DistMult with dim 4, and the generator is TransD"
+        UserError, match=r"--generator-pretrain .*: its model: DistMult, here TransD"
     ):
         new_sampler(GRAPH, generator="TransD", **options)
-    with pytest.raises(UserError, match="trained on other entities"):
+    with pytest.raises(UserError, match="its entities: not the same"):
         new_sampler(random_graph(entities=30), generator="DistMult", **options)
+
+
+@both
+def test_a_generator_hears_of_the_graph(sampler):
+    made = new_sampler(GRAPH, sampler=sampler, generator="TransM")
+    assert (made.generator.weight != 1).any()
+
+
+@both
+@pytest.mark.parametrize(("rate", "advice"), [("lr", "--lr"), ("generator_lr", "--generator-lr")])
+def test_a_run_that_diverges_ends_with_advice(sampler, rate, advice):
+    settings = {"sampler": sampler, "model": "DistMult", "generator": "DistMult", rate: 1e30}
+    trainer = Trainer(GRAPH, TrainConfig(**TINY | settings))
+    with pytest.raises(UserError, match=rf"try a lower {advice}$"):
+        list(map(trainer.epoch, range(1, 5)))
+
+
+def test_igan_keeps_known_triples_out_of_many_negatives():
+    # Of five tails three are known, and more negatives are drawn than are left.
+    graph = graph_of([(0, 0, 1), (0, 0, 2), (0, 0, 3)], entities=5)
+    options = {"sampler": "igan", "negatives": 6, "filter_known": True}
+    made, known = new_sampler(graph, **options), {(0, 1), (0, 2), (0, 3)}
+    for _ in range(20):
+        drawn = made.sample(batch_of(graph), model_for(graph))
+        pairs = zip(drawn.head.flatten().tolist(), drawn.tail.flatten().tolist(), strict=True)
+        assert not known & set(pairs)
 
 
 @both

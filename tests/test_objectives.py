@@ -83,6 +83,21 @@ def test_cubes_are_penalised():
     torch.testing.assert_close(learner._cubes(batch), expected)
 
 
+def test_cubes_are_for_semantic_models():
+    with pytest.raises(UserError, match="n3 is for semantic matching models; give l2"):
+        choose_objective(TrainConfig(penalty_norm="n3"), new_model("TransE"))
+    model = new_model("ANALOGY", dim=8)
+    real, re, im = model.entity.detach().split([4, 2, 2], 1)
+    expected = torch.cat([real.abs(), torch.complex(re, im).abs()], 1)
+    torch.testing.assert_close(model.moduli(model.entity.detach()), expected)
+
+
+@pytest.mark.parametrize("flags", [{"negatives": 2}, {"filter_known": True}])
+def test_what_needs_negatives_is_refused_without(flags):
+    with pytest.raises(UserError, match=r"^--sampler none draws no negatives: leave out --"):
+        TrainConfig(sampler="none", **flags)
+
+
 @pytest.mark.parametrize(
     ("objective", "sampler", "advice"),
     [("1vsall", "nscaching", "no negatives: give --sampler none"),
@@ -91,7 +106,7 @@ def test_cubes_are_penalised():
 )  # fmt: skip
 def test_objectives_and_samplers_have_to_fit(objective, sampler, advice):
     config = TrainConfig(objective=objective, sampler=sampler)
-    with pytest.raises(UserError, match=f"^--objective {objective} uses {advice}$"):
+    with pytest.raises(UserError, match=rf"^--objective {objective} uses {advice}$"):
         choose_objective(config, new_model("TransE"))
 
 

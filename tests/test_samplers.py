@@ -27,7 +27,7 @@ from helpers import (
     random_graph,
     repeated_graph,
 )
-from nscaching import UserError
+from nscaching import TrainConfig, UserError
 from nscaching.graph import Side
 from nscaching.samplers import SAMPLERS, _base, cache
 
@@ -83,6 +83,18 @@ def test_negatives_change_one_side(sampler, draw, count, filter_known):
         changed[negative[0] != head, negative[2] != tail] += 1
     assert changed[True, False] > 20
     assert changed[False, True] > 20
+
+
+def test_a_sampler_gives_as_many_as_it_says():
+    class TooFew(type(new_sampler(GRAPH, sampler="bernoulli"))):
+        def negatives(self, batch, model):
+            ids = self.random_entities(len(batch))
+            return batch.corrupt(self.choose_head(batch), ids, ids)
+
+    config = TrainConfig(negatives=3)
+    made = TooFew(GRAPH, config, torch.device("cpu"), 0)
+    with pytest.raises(UserError, match=r"^TooFew gives 1 negatives of each triple, not 3$"):
+        made.sample(batch_of(GRAPH), model_for(GRAPH))
 
 
 @samplers

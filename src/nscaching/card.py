@@ -80,8 +80,8 @@ the worst possible rank). Hit@k counts ranks up to k.
 ## Files
 
 `config.toml` the settings; `metrics.jsonl` a line per epoch and ranking; `model.safetensors`
-the parameters; `cache.safetensors` the negative cache at the end of training, if the
-sampler has one; `vocabulary.json` and `triples.safetensors` names and data.
+the parameters; `cache.safetensors` what the sampler kept at the end of training, if it keeps
+anything (a cache, a generator); `vocabulary.json` and `triples.safetensors` names and data.
 
     nscaching evaluate {shlex.quote(run.name)}
     nscaching predict {shlex.quote(run.name)} --head NAME --relation NAME

@@ -28,15 +28,15 @@ class TrainConfig:
     sampler: str = "nscaching"
     """Negatives: nscaching, bernoulli, uniform, self-adversarial, kbgan, igan, none, or a class."""
     dim: int = 100
-    """Size d of an embedding vector (ComplEx: d complex numbers)."""
+    """Size d of an embedding vector (ComplEx, RotatE: d complex numbers; SimplE: twice d)."""
     norm: Literal[1, 2] = 1
-    """Norm of the translational distance: 1 or 2."""
+    """Norm of the translational distance: 1 or 2 (ManifoldE: always 2)."""
     epochs: int = 200
     """Passes over the training triples."""
     batch_size: int = 512
     """Training triples in one step."""
     lr: float = 0.001
-    """Learning rate of Adam."""
+    """Learning rate of the optimizer."""
     optimizer: Literal["adam", "row-adam", "adagrad"] = "adam"
     """Adam; Adam that moves only rows with a gradient (cheaper with many entities); or Adagrad."""
     objective: Literal["auto", "margin", "logistic", "shifted", "1vsall", "kvsall"] = "auto"
@@ -51,7 +51,7 @@ class TrainConfig:
     negatives: int | None = None
     """Negatives of each triple; None: 64 for self-adversarial, else 1."""
     n1: int = 50
-    """Entities cached for each key (nscaching)."""
+    """Entities cached for each key (nscaching), or candidates of the generator (kbgan)."""
     n2: int = 50
     """Fresh random candidates in each refresh of a key (nscaching)."""
     draw: Literal["uniform", "importance", "top"] = "uniform"
@@ -69,7 +69,7 @@ class TrainConfig:
     candidate_rows: Literal["float32", "bfloat16"] = "float32"
     """Precision of the entity rows that a refresh scores (nscaching)."""
     side: Literal["bernoulli", "uniform"] = "bernoulli"
-    """Head or tail: by tph/(tph+hpt) of the relation, or by a fair coin (nscaching)."""
+    """Head or tail: by tph/(tph+hpt) of the relation, or a fair coin (nscaching, kbgan, igan)."""
     candidates: Literal["set", "slots"] = "set"
     """Candidates as a set, each entity once (the paper), or as slots with repeats (its code)."""
     generator: str = "TransE"
@@ -102,6 +102,9 @@ class TrainConfig:
             object.__setattr__(self, name, check_type(flag(name), hint, getattr(self, name)))
         least = {"seed": 0, "lazy": 0, "validate_every": 0, "patience": 0, "threads": 0}
         least |= {"dim": 1, "epochs": 1, "batch_size": 1, "n1": 1, "n2": 1}
+        if self.sampler.casefold() == "none" and (self.negatives or self.filter_known):
+            what = "--negatives" if self.negatives else "--filter-known"
+            raise UserError(f"--sampler none draws no negatives: leave out {what}")
         if self.negatives is not None:
             least["negatives"] = 1
         for name, bound in least.items():

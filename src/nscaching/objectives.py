@@ -64,8 +64,10 @@ def penalty(config: TrainConfig, model: Model) -> float:
     return 0.1 if model.family == "semantic" and with_negatives else 0.0
 
 
-def choose_objective(config: TrainConfig, model: Model) -> Objective:
+def choose_objective(config: TrainConfig, model: Model | type[Model]) -> Objective:
     """Return the loss that the configuration asks for; auto: by the model's family and sampler."""
+    if config.penalty_norm == "n3" and model.family != "semantic":
+        raise UserError("--penalty-norm n3 is for semantic matching models; give l2")
     without = config.sampler == "none"
     if config.objective == "auto":
         if without:

@@ -24,6 +24,7 @@ from nscaching.run_folder import CARD, CONFIG, PLOT, RunFolder, default_out, rea
 from nscaching.samplers import SAMPLERS
 from nscaching.tasks.neighbours import By
 from nscaching.trainer import Progress, Record, Trainer, choose_device
+from nscaching.warm_start import warm_start
 
 __all__ = ["Run", "train"]
 
@@ -171,7 +172,7 @@ def train(
         folder.check_free(overwrite)
     start = None
     if config.pretrain:
-        start = _warm_start(graph, config)
+        start = warm_start("--pretrain", config.pretrain, graph, config.model, config.dim)
         # Absolute, so that the configuration repeats the run from anywhere.
         config = dataclasses.replace(config, pretrain=str(user_path(config.pretrain).resolve()))
     if config.generator_pretrain:
@@ -222,18 +223,3 @@ def _train(
     if folder is not None:
         run._finish(folder)
     return run
-
-
-def _warm_start(graph: KnowledgeGraph, config: TrainConfig) -> dict[str, Tensor]:
-    """Return the parameters of the run that ``pretrain`` names, or say why they do not fit."""
-    before = Run.load(config.pretrain, "cpu")
-    for what, theirs, ours in (
-        ("model", before.config.model, config.model),
-        ("dim", before.config.dim, config.dim),
-        ("entities", before.graph.entities, graph.entities),
-        ("relations", before.graph.relations, graph.relations),
-    ):
-        if theirs != ours:
-            difference = f"{theirs}, here {ours}" if what in ("model", "dim") else "not the same"
-            raise UserError(f"--pretrain {config.pretrain}: its {what}: {difference}")
-    return before.model.state_dict()

@@ -55,6 +55,7 @@ class Trainer:
         if start is not None:
             self.model.load_state_dict(start)
         self.model.to(self.device)
+        objective = choose_objective(config, self.model)
         self.kernels = choose_kernels(config.kernels, self.device)
         self.triples = TrainingTriples(graph, self.device, _seed(config, 1), self.kernels.gather)
         self.sampler = SAMPLERS.get(config.sampler)(
@@ -64,7 +65,7 @@ class Trainer:
         share = min(1.0, config.batch_size / len(self.triples))
         strength, cubes = penalty(config, self.model), config.penalty_norm == "n3"
         learning = Learning(
-            choose_objective(config, self.model),
+            objective,
             config.margin,
             config.lr,
             weight_decay=0.0 if cubes else strength * share,
@@ -140,6 +141,8 @@ class Trainer:
         self.seconds += record["seconds"]
         if not record["loss"] < float("inf"):
             raise UserError(f"the loss is {record['loss']} in epoch {epoch}: try a lower --lr")
+        if not abs(record.get("generator_loss", 0.0)) < float("inf"):
+            raise UserError(f"the generator diverged in epoch {epoch}: try a lower --generator-lr")
         return record
 
     def _step(self, rows: Tensor) -> None:

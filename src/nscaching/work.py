@@ -14,6 +14,7 @@ from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
 from nscaching.kernels import choose_kernels
 from nscaching.models import MODELS
+from nscaching.objectives import choose_objective
 from nscaching.plots import plot_comparison
 from nscaching.progress import TrainingDisplay, counting, downloading, when_slow
 from nscaching.run import Run
@@ -39,6 +40,7 @@ def check(config: TrainConfig, out: str, overwrite: bool) -> None:
     for name in (config.model, config.generator):
         MODELS.get(name)
     SAMPLERS.get(config.sampler)
+    choose_objective(config, MODELS.get(config.model))
     choose_device(config.device)
     if out:
         RunFolder(out).check_free(overwrite)

@@ -122,7 +122,8 @@ class RowAdam:
         (beta_1, beta_2), weight_decay = BETAS, self.learning.weight_decay
         size = self.learning.lr / (1 - beta_1**self.steps)
         for table, mean, square in self.state:
-            assert table.grad is not None
+            if table.grad is None:
+                continue
             row = table.grad.any(1).nonzero().squeeze(1)
             gradient = table.grad[row] + weight_decay * table[row]
             mean[row] = mean[row].lerp(gradient, 1 - beta_1)

@@ -45,6 +45,11 @@ class Analogy(Model):
             r_im = -r_im
         return torch.cat([a * r, a_re * r_re - a_im * r_im, a_re * r_im + a_im * r_re], dim=-1)
 
+    def moduli(self, rows: Tensor) -> Tensor:
+        """Return the sizes of the real numbers and the moduli of the complex ones."""
+        real, *pair = self._parts(rows)
+        return torch.cat([real.abs(), torch.linalg.vector_norm(torch.stack(pair), dim=0)], dim=-1)
+
     def _parts(self, row: Tensor) -> tuple[Tensor, ...]:
         c = self.dim // 4
         return torch.split(row, [self.dim - 2 * c, c, c], dim=-1)

@@ -35,7 +35,8 @@ class ComplEx(Model):
 
     def moduli(self, rows: Tensor) -> Tensor:
         """Return the moduli [..., d] of complex numbers [real | imaginary]."""
-        return torch.stack(rows.chunk(2, dim=-1)).square().sum(0).clamp(min=1e-30).sqrt()
+        moduli: Tensor = torch.linalg.vector_norm(rows.unflatten(-1, (2, -1)), dim=-2)
+        return moduli
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Return h∘r for the tail, conj(r)∘t for the head, as [real | imaginary]."""

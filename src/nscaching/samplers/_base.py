@@ -11,6 +11,7 @@ from torch import Tensor
 
 from nscaching.batches import Batch, Negatives
 from nscaching.config import TrainConfig
+from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph, Side
 from nscaching.kernels import Kernels
 from nscaching.models import Model
@@ -83,7 +84,11 @@ class Sampler(ABC):
     def sample(self, batch: Batch, model: Model) -> Negatives:
         """Make the negatives of a batch (Algorithm 2, steps 5 to 7), new ones with every call."""
         self.tick += 1
-        return self.negatives(batch, model)
+        negatives = self.negatives(batch, model)
+        if self.one_side and negatives.head.shape[1] != self.count:
+            name, given = type(self).__name__, negatives.head.shape[1]
+            raise UserError(f"{name} gives {given} negatives of each triple, not {self.count}")
+        return negatives
 
     @abstractmethod
     def negatives(self, batch: Batch, model: Model) -> Negatives:

@@ -9,13 +9,12 @@ from torch import Tensor
 
 from nscaching.batches import Batch, Negatives
 from nscaching.config import TrainConfig
-from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph, Side
 from nscaching.kernels import CHOICE, ENTITY, Kernels, Learning, random
 from nscaching.kernels.learner import new_optimizer
 from nscaching.models import MODELS, Model
-from nscaching.run_folder import RunFolder
 from nscaching.samplers._base import SAMPLERS, Sampler
+from nscaching.warm_start import warm_start
 
 __all__ = ["IGAN", "KBGAN", "Generating"]
 
@@ -27,7 +26,8 @@ def draw_by_chance(chance: Tensor, uniform: Tensor) -> Tensor:
     """
     total = chance.cumsum(1)
     below = uniform * (total[:, -1:] * (1 - 1e-6))  # rounding must not lead behind the last
-    return torch.searchsorted(total, below, right=True)
+    # Of a generator that diverged no chance is a number: the trainer will complain.
+    return torch.searchsorted(total, below, right=True).clamp_(max=chance.shape[1] - 1)
 
 
 class Generating(Sampler):
@@ -51,9 +51,11 @@ class Generating(Sampler):
         self.generator = MODELS.get(config.generator)(
             self.entities, len(graph.relations), config.dim, config.norm
         )
+        self.generator.prepare(graph)
         self.generator.reset(torch.Generator().manual_seed(seed))
         if config.generator_pretrain:
-            self._start_from(config.generator_pretrain, graph)
+            start = "--generator-pretrain", config.generator_pretrain
+            self.generator.load_state_dict(warm_start(*start, graph, config.generator, config.dim))
         self.generator.to(device)
         learning = Learning("margin", config.margin, config.generator_lr, weight_decay=0.0)
         self.optimizer = new_optimizer(self.generator, learning)
@@ -101,19 +103,6 @@ class Generating(Sampler):
         """Return the generator's parameters."""
         return {f"generator.{name}": t for name, t in self.generator.state_dict().items()}
 
-    def _start_from(self, path: str, graph: KnowledgeGraph) -> None:
-        folder = RunFolder(path)
-        source, config = folder.read_config()
-        if folder.read_graph(source).entities != graph.entities:
-            raise UserError(f"--generator-pretrain {path}: it was trained on other entities")
-        try:
-            self.generator.load_state_dict(folder.read_model()[0])
-        except RuntimeError:
-            raise UserError(
-                f"--generator-pretrain {path}: it holds {config.model} with dim {config.dim}, and "
-                f"the generator is {self.config.generator} with dim {self.config.dim}"
-            ) from None
-
 
 @SAMPLERS.register("kbgan")
 class KBGAN(Generating):
@@ -146,8 +135,8 @@ class IGAN(Generating):
             )
             if self.config.filter_known:
                 known = self.is_known(side, batch.key(side)[row].unsqueeze(1), everyone)
-                # Where fewer are left than are to be drawn, known ones have to serve.
-                few = (~known).sum(1, keepdim=True) < self.count
-                of_side = of_side.masked_fill(known & ~few, float("-inf"))
+                # Where none is left, known ones have to serve.
+                known &= ~known.all(1, keepdim=True)
+                of_side = of_side.masked_fill(known, float("-inf"))
             scores = scores.index_copy(0, row, of_side)
         return everyone.expand(len(batch), -1), scores

@@ -1,0 +1,37 @@
+"""Parameters of an earlier run to start from."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from nscaching.errors import UserError
+from nscaching.graph import KnowledgeGraph
+from nscaching.models import MODELS
+from nscaching.run_folder import RunFolder
+
+__all__ = ["warm_start"]
+
+
+def warm_start(
+    flag: str, path: str, graph: KnowledgeGraph, model: str, dim: int
+) -> dict[str, Tensor]:
+    """Return the parameters of the run that a flag names, or say why they do not fit."""
+    folder = RunFolder(path)
+    source, config = folder.read_config()
+    before, (parameters, _) = folder.read_graph(source), folder.read_model()
+    for what, theirs, ours in (
+        ("model", config.model, model),
+        ("dim", config.dim, dim),
+        ("entities", before.entities, graph.entities),
+        ("relations", before.relations, graph.relations),
+    ):
+        if theirs != ours:
+            difference = f"{theirs}, here {ours}" if what in ("model", "dim") else "not the same"
+            raise UserError(f"{flag} {path}: its {what}: {difference}")
+    fitting = MODELS.get(model)(len(graph.entities), len(graph.relations), dim, config.norm)
+    try:
+        fitting.load_state_dict(parameters)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{flag} {path}: model and configuration differ: {reason}") from None
+    return parameters

@@ -127,7 +127,8 @@ def test_training_fits_the_training_triples(model, sampler):
     graph = random_graph(entities=30, relations=2, train=30, valid=0, test=0)
     count = 75 if model in ("HolE", "RESCAL") else 25  # their scores take off later
     # Unfiltered, a cache of so small a graph holds mostly the triples that are to be learned.
-    run = tiny(graph, model=model, sampler=sampler, epochs=count, dim=16, filter_known=True)
+    filtered = sampler != "none"
+    run = tiny(graph, model=model, sampler=sampler, epochs=count, dim=16, filter_known=filtered)
     losses = [record["loss"] for record in epochs(run)]
     assert sum(losses[-3:]) < 0.85 * sum(losses[:3])
     assert run.evaluate("train")["mrr"] > 0.6

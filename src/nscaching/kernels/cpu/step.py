@@ -35,11 +35,11 @@ def project(kind, row, shift, v, out):
         for i in range(row.size):
             out[i] = row[i] - along * v[i]
         return along
-    square = ZERO
+    # A loop that both stores and sums is compiled twice, and where its arrays lie decides which
+    # runs: the sum would not be the same, to the last bit, in every run.
     for i in range(row.size):
         out[i] = row[i] + shift * v[i]
-        square += out[i] * out[i]
-    scale = ONE / max(np.sqrt(square), TINY)
+    scale = ONE / max(np.sqrt(dot(out, out)), TINY)
     for i in range(row.size):
         out[i] *= scale
     return scale

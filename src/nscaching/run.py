@@ -16,7 +16,7 @@ from nscaching.card import write_card
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError, user_path
 from nscaching.graph import KnowledgeGraph
-from nscaching.models import MODELS, Model
+from nscaching.models import MODELS, Model, build
 from nscaching.objectives import penalty
 from nscaching.plots import plot_run
 from nscaching.predict import Known, predict
@@ -49,9 +49,7 @@ class Run:
         folder = RunFolder(path)
         source, config = folder.read_config()
         graph, (parameters, epoch) = folder.read_graph(source), folder.read_model()
-        model = MODELS.get(config.model)(
-            len(graph.entities), len(graph.relations), config.dim, config.norm
-        )
+        model = build(config.model, graph, config.dim, config.norm)
         try:
             model.load_state_dict(parameters)
         except RuntimeError as error:

@@ -17,7 +17,7 @@ from nscaching.evaluation import Queries, metrics, rank
 from nscaching.graph import KnowledgeGraph, Side
 from nscaching.kernels import AutogradLearner, KVsAll, Learner, Learning, choose_kernels
 from nscaching.kernels.codes import FORMS
-from nscaching.models import MODELS
+from nscaching.models import build
 from nscaching.objectives import choose_objective, penalty
 from nscaching.probes import EpochMeter
 from nscaching.samplers import SAMPLERS
@@ -47,9 +47,7 @@ class Trainer:
         if config.threads:
             torch.set_num_threads(config.threads)
         self.graph, self.config, self.device = graph, config, choose_device(config.device)
-        self.model = MODELS.get(config.model)(
-            len(graph.entities), len(graph.relations), config.dim, config.norm
-        )
+        self.model = build(config.model, graph, config.dim, config.norm)
         self.model.prepare(graph)
         self.model.reset(torch.Generator().manual_seed(_seed(config, 0)))
         if start is not None:

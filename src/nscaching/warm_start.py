@@ -6,7 +6,7 @@ from torch import Tensor
 
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
-from nscaching.models import MODELS
+from nscaching.models import build
 from nscaching.run_folder import RunFolder
 
 __all__ = ["warm_start"]
@@ -28,9 +28,8 @@ def warm_start(
         if theirs != ours:
             difference = f"{theirs}, here {ours}" if what in ("model", "dim") else "not the same"
             raise UserError(f"{flag} {path}: its {what}: {difference}")
-    fitting = MODELS.get(model)(len(graph.entities), len(graph.relations), dim, config.norm)
     try:
-        fitting.load_state_dict(parameters)
+        build(model, graph, dim, config.norm).load_state_dict(parameters)
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{flag} {path}: model and configuration differ: {reason}") from None

@@ -7,10 +7,12 @@ from nscaching.models._base import (
     Distances,
     Form,
     Model,
+    build,
     finite,
     plain_distances,
 )
 
 __all__ = [
-    "DIVERGED", "MODELS", "MODULI", "Distances", "Form", "Model", "finite", "plain_distances"
+    "DIVERGED", "MODELS", "MODULI", "Distances", "Form", "Model", "build", "finite",
+    "plain_distances",
 ]  # fmt: skip

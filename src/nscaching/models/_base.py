@@ -16,7 +16,8 @@ from nscaching.graph import KnowledgeGraph, Side
 from nscaching.registry import Registry
 
 __all__ = [
-    "DIVERGED", "MODELS", "MODULI", "Distances", "Form", "Model", "finite", "plain_distances"
+    "DIVERGED", "MODELS", "MODULI", "Distances", "Form", "Model", "build", "finite",
+    "plain_distances",
 ]  # fmt: skip
 
 # Gathered candidate rows [queries, K, D] are scored in pieces of this size: small enough for a
@@ -281,3 +282,8 @@ def finite(scores: Tensor) -> Tensor:
 
 
 MODELS: Registry[Model] = Registry("model", Model, "nscaching.models")  # type: ignore[type-abstract]
+
+
+def build(name: str, graph: KnowledgeGraph, dim: int, norm: int) -> Model:
+    """Make the model of a name with a row for each entity and relation of a graph."""
+    return MODELS.get(name)(len(graph.entities), len(graph.relations), dim, norm)

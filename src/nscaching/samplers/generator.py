@@ -12,7 +12,7 @@ from nscaching.config import TrainConfig
 from nscaching.graph import KnowledgeGraph, Side
 from nscaching.kernels import CHOICE, ENTITY, Kernels, Learning, random
 from nscaching.kernels.learner import new_optimizer
-from nscaching.models import MODELS, Model
+from nscaching.models import Model, build
 from nscaching.samplers._base import SAMPLERS, Sampler
 from nscaching.warm_start import warm_start
 
@@ -48,9 +48,7 @@ class Generating(Sampler):
         kernels: Kernels | None = None,
     ) -> None:
         super().__init__(graph, config, device, seed, kernels)
-        self.generator = MODELS.get(config.generator)(
-            self.entities, len(graph.relations), config.dim, config.norm
-        )
+        self.generator = build(config.generator, graph, config.dim, config.norm)
         self.generator.prepare(graph)
         self.generator.reset(torch.Generator().manual_seed(seed))
         if config.generator_pretrain:

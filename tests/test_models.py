@@ -265,6 +265,8 @@ def test_corrupted_triples_agree_with_single_scores(name, norm):
     tails = torch.where(new_head.unsqueeze(1), tail.unsqueeze(1), entity)
     expected = model.score(heads, relation.unsqueeze(1), tails)
     torch.testing.assert_close(got, expected)
+    everyone = model.score_all_corrupted(new_head, head, relation, tail)
+    torch.testing.assert_close(everyone.gather(1, entity), expected)
     tables = [table for table in model.parameters() if table.requires_grad]
     slopes, wanted = (torch.autograd.grad(x.sum(), tables) for x in (got, expected))
     for one, other in zip(slopes, wanted, strict=True):

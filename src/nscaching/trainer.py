@@ -74,7 +74,7 @@ class Trainer:
         self.learner = self._new_learner(learning)
         self.meter = EpochMeter(self.device)
         # Without a form that kernels know, a refresh finds out how many keys there are.
-        steady = self.model.form in FORMS and self.learner.steady
+        steady = self.learner.steady and (self.model.form in FORMS or not self.sampler.has_cache)
         self.step = self.kernels.capture(self._step, self.sampler.phase if steady else None)
         self.progress = progress
         self.queries: dict[str, Queries] = {}  # of each split that was ranked

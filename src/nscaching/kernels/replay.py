@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 import torch
@@ -22,6 +23,8 @@ class Replay:
         self.step, self.phase = step, phase
         self.rows: dict[int, Tensor] = {}
         self.graphs: dict[tuple[int, object], torch.cuda.CUDAGraph | None] = {}
+        # Recording must not wait for another stream, such as one that autograd remembers.
+        self.stream = torch.cuda.Stream()
 
     def __call__(self, rows: Tensor) -> None:
         """Run a step on the rows [B] of a batch."""
@@ -35,11 +38,26 @@ class Replay:
         kind = (len(rows), phase)
         if kind not in self.graphs:
             self.graphs[kind] = None
-            self.step(here)
+            self.stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.stream):
+                self.step(here)
+            torch.cuda.current_stream().wait_stream(self.stream)
             return
         graph = self.graphs[kind]
         if graph is None:
-            graph = self.graphs[kind] = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                self.step(here)
+            graph = self.graphs[kind] = self._record(here)
         graph.replay()
+
+    def _record(self, rows: Tensor) -> torch.cuda.CUDAGraph:
+        # The graphs of an earlier training, freed while this one is recorded, would spoil it.
+        gc.collect()
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=self.stream):
+                self.step(rows)
+        finally:
+            if collects:
+                gc.enable()
+        return graph

@@ -176,8 +176,8 @@ class Model(nn.Module, ABC):
             heads = torch.where(new_head, entity, head.unsqueeze(1))
             tails = torch.where(new_head, tail.unsqueeze(1), entity)
             return self.score(heads, relation.unsqueeze(1), tails)
-        queries = self.query(Side.HEAD, tail, relation), self.query(Side.TAIL, head, relation)
-        return self._meet(torch.where(new_head, *queries), relation, entity)
+        query = self._corrupted_query(replace_head, head, relation, tail)
+        return self._meet(query, relation, entity)
 
     def _meet(
         self, query: Tensor, relation: Tensor, candidates: Tensor, table: Tensor | None = None
@@ -208,11 +208,44 @@ class Model(nn.Module, ABC):
 
         ``distances`` may be a faster twin of this module's.
         """
+        if self.form is None:
+            return self._score_broadcast(side, anchor, relation, self._everyone().unsqueeze(0))
+        return self._meet_all(self.query(side, anchor, relation), relation, distances)
+
+    def score_all_corrupted(
+        self,
+        replace_head: Tensor,
+        head: Tensor,
+        relation: Tensor,
+        tail: Tensor,
+        distances: Distances | None = None,
+    ) -> Tensor:
+        """Score triples [B] with every entity as head or as tail → [B, |E|]."""
+        if self.form is not None:
+            query = self._corrupted_query(replace_head, head, relation, tail)
+            return self._meet_all(query, relation, distances)
+        parts, places = [], []
+        for side, mine in ((Side.HEAD, replace_head), (Side.TAIL, ~replace_head)):
+            row = mine.nonzero().squeeze(1)
+            anchor, _ = side.query(head[row], tail[row])
+            parts.append(self.score_all(side, anchor, relation[row], distances))
+            places.append(row)
+        return torch.cat(parts)[torch.cat(places).argsort()]
+
+    def _corrupted_query(
+        self, replace_head: Tensor, head: Tensor, relation: Tensor, tail: Tensor
+    ) -> Tensor:
+        """Return the queries [B, D] of what stays of each triple."""
+        queries = self.query(Side.HEAD, tail, relation), self.query(Side.TAIL, head, relation)
+        return torch.where(replace_head.unsqueeze(1), *queries)
+
+    def _meet_all(
+        self, query: Tensor, relation: Tensor, distances: Distances | None = None
+    ) -> Tensor:
+        """Score all entities by queries [B, D] → [B, |E|]."""
         distances = distances or plain_distances
         everyone = self._everyone()
-        if self.form is None:
-            return self._score_broadcast(side, anchor, relation, everyone.unsqueeze(0))
-        query, rows = self.query(side, anchor, relation), self.entity_rows(everyone)
+        rows = self.entity_rows(everyone)
         if self.form is Form.DOT:
             return self._weighted(query @ rows.T, relation)
         if self.form is Form.DISTANCE:

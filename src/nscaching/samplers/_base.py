@@ -39,6 +39,9 @@ class Sampler(ABC):
     Compiled gradients take one such negative per triple; with others autograd is used.
     """
 
+    has_cache: ClassVar[bool] = False
+    """Whether it refreshes a cache of the keys of a batch."""
+
     usual_count: ClassVar[int] = 1
     """Negatives of each triple where the configuration leaves it open."""
 

@@ -42,6 +42,7 @@ class NSCaching(Sampler):
     """
 
     one_side = True
+    has_cache = True
 
     def __init__(
         self,

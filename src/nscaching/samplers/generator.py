@@ -12,7 +12,7 @@ from nscaching.config import TrainConfig
 from nscaching.graph import KnowledgeGraph, Side
 from nscaching.kernels import CHOICE, ENTITY, Kernels, Learning, random
 from nscaching.kernels.learner import new_optimizer
-from nscaching.models import Model, build
+from nscaching.models import Form, Model, build
 from nscaching.samplers._base import SAMPLERS, Sampler
 from nscaching.warm_start import warm_start
 
@@ -57,9 +57,12 @@ class Generating(Sampler):
         self.generator.to(device)
         learning = Learning("margin", config.margin, config.generator_lr, weight_decay=0.0)
         self.optimizer = new_optimizer(self.generator, learning)
-        self.sums = torch.zeros(3, dtype=torch.float64, device=device)
-        """Loss, reward and entropy, each a sum over triples."""
-        self.triples = 0
+        self.sums = torch.zeros(4, dtype=torch.float64, device=device)
+        """Loss, reward and entropy, each a sum over triples, and the number of triples."""
+
+    def phase(self) -> object:
+        """All steps are alike, but for the search of entities that are not known."""
+        return None if self.config.filter_known else "generate"
 
     @abstractmethod
     def candidates(self, batch: Batch, replace_head: Tensor) -> tuple[Tensor, Tensor]:
@@ -84,17 +87,19 @@ class Generating(Sampler):
         with torch.no_grad():
             reward = self.drawn.scores(model, batch)  # [B, count]
         loss = -((reward - reward.mean()) * self.log_chance).sum()
+        # What autograd keeps of one step must not live on: the next may be recorded on its own.
+        self.log_chance = self.log_chance.detach()
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        self.sums += torch.stack([loss.detach(), reward.mean(1).sum(), self.entropy]).double()
-        self.triples += len(batch)
+        sums = torch.stack([loss.detach(), reward.mean(1).sum(), self.entropy]).double()
+        self.sums[:3] += sums
+        self.sums[3] += len(batch)
 
     def figures(self) -> dict[str, float]:
         """Return the generator's mean loss, reward and entropy (in nats) of a triple."""
-        means = (self.sums / max(1, self.triples)).tolist()
+        means = (self.sums[:3] / self.sums[3].clamp(min=1)).tolist()
         self.sums.zero_()
-        self.triples = 0
         return dict(zip(("generator_loss", "reward", "entropy"), means, strict=True))
 
     def state(self) -> dict[str, Tensor]:
@@ -124,17 +129,19 @@ class IGAN(Generating):
     def candidates(self, batch: Batch, replace_head: Tensor) -> tuple[Tensor, Tensor]:
         """Score every entity for each triple: time and memory grow with their number."""
         everyone = torch.arange(self.entities, device=self.device)
-        scores = batch.head.new_empty(len(batch), self.entities, dtype=torch.float32)
-        for side, mine in ((Side.HEAD, replace_head), (Side.TAIL, ~replace_head)):
-            row = mine.nonzero().squeeze(1)
-            anchor, _ = side.query(batch.head[row], batch.tail[row])
-            of_side = self.generator.score_all(
-                side, anchor, batch.relation[row], self.kernels.distances
+        triple = replace_head, batch.head, batch.relation, batch.tail
+        scores = self.generator.score_all_corrupted(*triple, self.kernels.distances)
+        if self.config.filter_known:
+            as_head, as_tail = (
+                self.is_known(side, batch.key(side).unsqueeze(1), everyone) for side in Side
             )
-            if self.config.filter_known:
-                known = self.is_known(side, batch.key(side)[row].unsqueeze(1), everyone)
-                # Where none is left, known ones have to serve.
-                known &= ~known.all(1, keepdim=True)
-                of_side = of_side.masked_fill(known, float("-inf"))
-            scores = scores.index_copy(0, row, of_side)
+            known = torch.where(replace_head.unsqueeze(1), as_head, as_tail)
+            # Where none is left, known ones have to serve.
+            known &= ~known.all(1, keepdim=True)
+            scores = scores.masked_fill(known, float("-inf"))
         return everyone.expand(len(batch), -1), scores
+
+    def phase(self) -> object:
+        """Forms that move all rows go through the relations of a batch one by one."""
+        steady = self.generator.form in (Form.DOT, Form.DISTANCE)
+        return super().phase() if steady else None

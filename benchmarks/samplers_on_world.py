@@ -1,6 +1,6 @@
-"""Test MRR of nscaching and Bernoulli sampling on `world`: the same settings, three seeds.
+"""Test MRR of nscaching, Bernoulli and uniform sampling on `world`: the same settings, three seeds.
 
-python benchmarks/samplers_on_world.py [--epochs 60] [--seeds 1 2 3]
+python benchmarks/samplers_on_world.py [--epochs 60] [--seeds 1 2 3] [--samplers …]
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--only", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
+    parser.add_argument("--samplers", nargs="+", default=["uniform", "bernoulli", "nscaching"])
     chosen = parser.parse_args()
     graph = KnowledgeGraph.load("world")
-    print("| settings | bernoulli | nscaching | seconds, bernoulli | seconds, nscaching |")
-    print("|---|---|---|---|---|")
+    columns = [*chosen.samplers, *(f"seconds, {sampler}" for sampler in chosen.samplers)]
+    print(f"| settings | {' | '.join(columns)} |")
+    print(f"|{'---|' * (1 + len(columns))}")
     for name in chosen.only:
         figures, seconds = {}, {}
-        for sampler in ("bernoulli", "nscaching"):
+        for sampler in chosen.samplers:
             settings = {"model": name, "epochs": chosen.epochs, "validate_every": 5}
             settings |= {"sampler": sampler, **SETTINGS[name]}
             runs = [train(graph, seed=seed, **settings) for seed in chosen.seeds]

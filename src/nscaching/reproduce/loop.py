@@ -114,7 +114,8 @@ def _train_missing(
         outcome.trained += 1
         write()
         say(f"{place}: {_figures(store.task, line)}{_left(missing[number:], store)}")
-        gc.collect()  # a trainer holds GPU memory in cycles
+        if torch.cuda.is_available():
+            gc.collect()  # what a finished training holds in cycles is memory of the GPU
 
 
 def _left(trainings: Sequence[Training], store: Store) -> str:

@@ -27,8 +27,8 @@ def markdown(store: Store, rows: Sequence[Row], summaries: Sequence[Summary]) ->
     ]
     parts += ["\n".join(f"- {_safe(str(summary))}" for summary in summaries)] if summaries else []
     parts.append(
-        "Test triples, filtered, both sides; the epoch of the best validation MRR; means over the "
-        f"seeds, each of which is a line of `{store.path.name}` with all its settings. "
+        f"{task.about}; the epoch of the best validation MRR; means over the seeds, each "
+        f"of which is a line of `{store.path.name}` with all its settings. "
         "“paper’s protocol”: hyperparameters tuned under Bernoulli sampling and kept for all. "
         "“tuned for the cache”: tuned for nscaching; Bernoulli with the same settings beside it. "
         f"The verdict is by {task.measures[0].heading}; seconds are of training, evaluation apart, "

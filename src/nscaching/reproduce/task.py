@@ -28,6 +28,8 @@ class Task:
 
     name: str
     title: str
+    about: str
+    """What is measured, in a few words."""
     models: tuple[str, ...]
     data: tuple[str, ...]
     measures: tuple[Measure, ...]
@@ -40,6 +42,7 @@ TASKS: dict[str, Task] = {
         Task(
             "link-prediction",
             "Link prediction",
+            "All test triples, filtered ranking of both sides",
             ("TransE", "TransH", "TransD", "DistMult", "ComplEx"),
             ("wn18", "wn18rr", "fb15k", "fb15k237"),
             (
@@ -52,6 +55,7 @@ TASKS: dict[str, Task] = {
         Task(
             "triplet-classification",
             "Triplet classification",
+            "True and false test triples, told apart by a threshold per relation from validation",
             ("TransD", "ComplEx"),
             ("wn18rr", "fb15k237"),
             (Measure("accuracy", "accuracy", 2, scale=100.0),),

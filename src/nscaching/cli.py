@@ -80,7 +80,7 @@ def _parse(name: str, words: list[str]) -> Verb:
     """Read the flags of a verb; what the parser has to say against them becomes one line."""
     verb = VERBS[name]
     summary, *_, example = (verb.__doc__ or "").strip().splitlines()
-    default = _from_file(words) if verb is Train else None
+    default = _defaults(words) if verb is Train else None
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
@@ -107,13 +107,16 @@ def _of_other_data(asked: Train, file: Train) -> Train:
     return asked
 
 
-def _from_file(words: list[str]) -> Train | None:
-    """Return the defaults of ``train``: those of the file that --config names, if it does."""
-    paths = [
-        words[i + 1] if word == "--config" else word.partition("=")[2]
-        for i, word in enumerate(words)
-        if word.startswith("--config=") or (word == "--config" and i + 1 < len(words))
-    ]
+def _defaults(words: list[str]) -> Train | None:
+    """Return the defaults of ``train``: those of --config or --preset, if it is given."""
+    paths, names = _values(words, "--config"), _values(words, "--preset")
+    if paths and names:
+        raise UserError("--config and --preset both say all settings: give one of them")
+    if names:
+        from nscaching import presets
+
+        data, settings = presets.load(*presets.parse(names[-1]))
+        return Train(where=data, settings=settings)
     if not paths:
         return None
     from nscaching.run_folder import read_settings
@@ -122,6 +125,15 @@ def _from_file(words: list[str]) -> Train | None:
     return Train(
         where=source.data, settings=settings, labels=source.labels, split_seed=source.split_seed
     )
+
+
+def _values(words: list[str], flag: str) -> list[str]:
+    """Return what stands behind a flag, each time it is given."""
+    return [
+        words[i + 1] if word == flag else word.partition("=")[2]
+        for i, word in enumerate(words)
+        if word.startswith(f"{flag}=") or (word == flag and i + 1 < len(words))
+    ]
 
 
 def _first_sentence(box: str) -> str:

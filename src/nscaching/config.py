@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import tomllib
 from dataclasses import dataclass
@@ -15,6 +16,11 @@ __all__ = ["TrainConfig", "check_type", "read_toml", "write_toml"]
 
 MOST = 2**31 - 1  # of any whole number: beyond it PyTorch's seeds and sizes overflow
 MOST_THREADS = 1024  # far beyond it OpenMP ends the process
+
+
+@functools.cache  # reading annotations takes a millisecond
+def _hints() -> dict[str, Any]:
+    return get_type_hints(TrainConfig)
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,7 @@ class TrainConfig:
     """Run folder whose parameters to start from; empty: a Xavier start."""
 
     def __post_init__(self) -> None:
-        for name, hint in get_type_hints(type(self)).items():
+        for name, hint in _hints().items():
             object.__setattr__(self, name, check_type(flag(name), hint, getattr(self, name)))
         least = {"seed": 0, "lazy": 0, "validate_every": 0, "patience": 0, "threads": 0}
         least |= {"dim": 1, "epochs": 1, "batch_size": 1, "n1": 1, "n2": 1}
@@ -126,7 +132,7 @@ class TrainConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any], where: str = "configuration") -> TrainConfig:
         """Build a configuration from plain values; errors name ``where``, the key and the value."""
-        hints = get_type_hints(cls)
+        hints = _hints()
         for key in values:
             if key not in hints:
                 raise UserError(f"{where}: {unknown('key', key, hints)}")

@@ -15,7 +15,15 @@ from rich.text import Text
 
 from nscaching.config import TrainConfig
 
-__all__ = ["Bar", "TrainingDisplay", "counting", "downloading", "when_slow"]
+__all__ = [
+    "Bar",
+    "SeriesDisplay",
+    "TrainingDisplay",
+    "counting",
+    "downloading",
+    "duration",
+    "when_slow",
+]
 
 # In a log, where bars cannot move, a line at most this often.
 LOG_SECONDS = 10.0
@@ -103,6 +111,23 @@ class TrainingDisplay(Bar):
     def _show(self, epochs: float, doing: str = "") -> None:
         latest = f"epoch {self.epoch}/{self.epochs}  {self.loss}{self.mrr}{doing}"
         self.show(epochs, float(self.epochs), latest)
+
+
+class SeriesDisplay(TrainingDisplay):
+    """The bar of one training among many: a log hears of it now and then only."""
+
+    def log(self) -> None:
+        """Write a line if the last is some time ago."""
+        if time.monotonic() - self.last_line > LOG_SECONDS:
+            super().log()
+
+
+def duration(seconds: float) -> str:
+    """Write a time as a person says it."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from nscaching.verbs._base import Verb
 from nscaching.verbs.asking import Classify, Evaluate, Export, Neighbours, Predict
 from nscaching.verbs.making import Compare, Datasets, Demo, Train
+from nscaching.verbs.reproducing import Presets, Reproduce
 
 __all__ = ["VERBS", "Train", "Verb"]
 
@@ -16,4 +17,6 @@ VERBS: dict[str, type[Verb]] = {
     "neighbours": Neighbours,
     "export": Export,
     "compare": Compare,
+    "presets": Presets,
+    "reproduce": Reproduce,
 }

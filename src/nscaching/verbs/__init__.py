@@ -3,6 +3,7 @@
 from nscaching.verbs._base import Verb
 from nscaching.verbs.asking import Classify, Evaluate, Export, Neighbours, Predict
 from nscaching.verbs.making import Compare, Datasets, Demo, Train
+from nscaching.verbs.reporting import Report
 
 __all__ = ["VERBS", "Train", "Verb"]
 
@@ -16,4 +17,5 @@ VERBS: dict[str, type[Verb]] = {
     "neighbours": Neighbours,
     "export": Export,
     "compare": Compare,
+    "report": Report,
 }

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nscaching.errors import UserError, user_path
-from nscaching.report.page import page
+from nscaching.report.page import render
 from nscaching.run_folder import PARTIAL, free_path
 
 if TYPE_CHECKING:
     from nscaching.run import Run
 
-__all__ = ["page", "write_report"]
+__all__ = ["render", "write_report"]
 
 
 def write_report(
@@ -29,14 +29,15 @@ def write_report(
         raise UserError(f"{target} is a folder; --out names a file")
     if not overwrite and (target.exists() or target.is_symlink()):
         raise UserError(f"{target} exists already; choose another --out, or say --overwrite")
-    content = page(run, progress).encode()
+    content = render(run, progress).encode()
     unfinished = free_path(target.with_name(target.name + PARTIAL))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(content)
-        os.replace(unfinished, target)  # noqa: PTH105  (the name says that it replaces)
+        try:
+            unfinished.write_bytes(content)
+            os.replace(unfinished, target)  # noqa: PTH105  (the name says that it replaces)
+        finally:
+            unfinished.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"cannot write {target}: {error.strerror}") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
     return target

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from nscaching.report.markup import number, text
 
-__all__ = ["Point", "Series", "chart", "thin", "ticks"]
+__all__ = ["TOO_LARGE", "Point", "Series", "chart", "thin", "ticks"]
 
 Point = tuple[float, float]
 
@@ -55,7 +55,7 @@ def thin(points: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
 
 def ticks(low: float, high: float, most: int = 5, whole: bool = False) -> list[float]:
     """Return at most so many round numbers whose range holds low and high."""
-    span = (high - low) or abs(high) or 1.0
+    span = high - low if high - low > 1 / TOO_LARGE else 1.0
     power = 10.0 ** math.floor(math.log10(span / most))
     for step in (m * p for p in (power, 10 * power) for m in (1, 2, 2.5, 5)):
         if whole and step != max(1, int(step)):
@@ -63,7 +63,7 @@ def ticks(low: float, high: float, most: int = 5, whole: bool = False) -> list[f
         first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
         if last - first < most:
             return [i * step for i in range(first, max(last, first + 1) + 1)]
-    return [low, high]
+    return [low, low + span]
 
 
 def chart(title: str, series: Sequence[Series], last_epoch: float) -> str:
@@ -138,11 +138,11 @@ class _Frame:
         places = [self.x(epoch) for epoch in epochs]
         between = [(a + b) / 2 for a, b in itertools.pairwise(places)]
         edges = [places[0] - 4, *between, places[-1] + 4]
-        stripes = []
+        upright, stripes = f'y="{TOP}" height="{HEIGHT - TOP - BOTTOM}"', []
         for epoch, (left, right) in zip(epochs, itertools.pairwise(edges), strict=True):
             said = ", ".join(f"{text(label)} {number(p[1])}" for label, p, _ in at[epoch])
             dots = "".join(self.dot(point, colour, 3) for _, point, colour in at[epoch])
-            stripe = f'<rect x="{left:.1f}" width="{right - left:.1f}"/>'
+            stripe = f'<rect x="{left:.1f}" width="{right - left:.1f}" {upright}/>'
             title = f"<title>epoch {number(epoch)}: {said}</title>"
             stripes.append(f'<g class="hover">{title}{stripe}{dots}</g>')
         return "\n".join(stripes)

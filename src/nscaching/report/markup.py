@@ -20,8 +20,9 @@ CONTROL_PICTURES = 0x2400
 def text(value: object, most: int = MOST) -> str:
     """Return a value as HTML text, also for attributes: short, escaped, nothing invisible."""
     whole = str(value)
-    shown = "".join(_visible(character) for character in whole[:most])
-    return html.escape(shown + ("…" if len(whole) > most else ""), quote=True)
+    if len(whole) > most:  # what tells long names apart often stands at their ends
+        whole = f"{whole[: most - most // 2 - 1]}…{whole[len(whole) - most // 2 :]}"
+    return html.escape("".join(map(_visible, whole)), quote=True)
 
 
 def _visible(character: str) -> str:

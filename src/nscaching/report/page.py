@@ -17,13 +17,13 @@ from nscaching.report.training import curves
 if TYPE_CHECKING:
     from nscaching.run import Run
 
-__all__ = ["page"]
+__all__ = ["render"]
 
 STYLE = Path(__file__).with_name("style.css")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
-def page(run: Run, progress: Callable[[int, int], None] | None = None) -> str:
+def render(run: Run, progress: Callable[[int, int], None] | None = None) -> str:
     """Return the report of a run; ranks the held-out triples if training has not just done so."""
     result = run.result("test") or run.result("valid")
     title = f"{text(run.config.model, 60)} with {text(run.config.sampler, 60)} on "

@@ -46,9 +46,10 @@ def headline(run: Run) -> str:
         f"<div><dt>{NAMES[m]}</dt><dd>{_figure(m, result[m])}</dd><dd>{MEANINGS[m]}</dd></div>\n"
         for m in METRICS
     )
+    split = LONG[result["split"]]
     return (
         f'<dl class="tiles">\n{tiles}</dl>\n'
-        f'<p class="hint">Each {LONG[result['split']]} triple asks two questions, (head, relation, ?) and '
+        f'<p class="hint">Each {split} triple asks two questions, (head, relation, ?) and '
         f"(?, relation, tail); the model ranks all {len(run.graph.entities):,} entities as answers "
         "to each. MRR is 1 when the right answer always comes first. “Filtered”: other answers "
         "that are known to be true do not count against it.</p>\n"
@@ -67,7 +68,7 @@ def breakdowns(split: str, found: dict[str, Any]) -> str:
     by_class = table(["relations", *HEADINGS], rows)
     relations = sorted(found["by_relation"].items(), key=lambda item: -item[1]["triples"])
     listed = [
-        [f"{name(relation, 60)} <small>{values['class']}</small>", *_cells(values)]
+        [f"{name(relation, 100)} <small>{values['class']}</small>", *_cells(values)]
         for relation, values in relations[:MOST]
     ]
     by_relation = table(["relation", *HEADINGS], listed[:FIRST])
@@ -78,12 +79,11 @@ def breakdowns(split: str, found: dict[str, Any]) -> str:
             f"{number(len(more))} more relations", table(["relation", *HEADINGS], more) + rest
         )
     hint = (
-        f"Of the {number(found['triples'])} {LONG[split]} triples. “Head” and “tail” are the MRR of the questions for the head and for the tail. “Many” is "
-        "1.5 or more on average in training."
+        f"Of the {number(found['triples'])} {LONG[split]} triples. “Head” and “tail” are the MRR "
+        "of the questions for the head and for the tail. “Many” is 1.5 or more on average in "
+        "training."
     )
-    return section(
-        "Results by relation", hint, f"{by_class}<h3>Each relation</h3>\n{by_relation}"
-    )
+    return section("Results by relation", hint, f"{by_class}<h3>Each relation</h3>\n{by_relation}")
 
 
 def _cells(values: dict[str, Any]) -> list[str]:

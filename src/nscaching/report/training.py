@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nscaching.report.charts import Point, Series, chart
+from nscaching.report.charts import TOO_LARGE, Point, Series, chart
 from nscaching.report.markup import number, section, text
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def curves(run: Run) -> str:
     recorded = dict.fromkeys(key for record in epochs for key in record)
     others = [key for key in recorded if key not in FIGURES and key not in ("epoch", "seconds")]
     keys = [key for key in FIGURES if key in recorded] + others
-    last = max((record["epoch"] for record in epochs), default=1)
+    last = max((r["epoch"] for r in epochs if abs(r["epoch"]) < TOO_LARGE), default=1)
     charts = [
         _panel(*FIGURES.get(key, (key, "")), [Series(key, _points(epochs, key))], last)
         for key in keys[:MOST]
@@ -46,12 +46,14 @@ def curves(run: Run) -> str:
 
 
 def _rankings(run: Run, last: float) -> str:
-    """Return the chart of validation and test MRR; one of test alone is a single point."""
+    """Return the chart of MRR: validation with the epoch kept, and test, most often one point."""
     series = [
         Series(label, _points([r for r in run.history if r.get("split") == split], "mrr"), mark)
         for split, label, mark in (("valid", "validation", run.best_epoch), ("test", "test", None))
     ]
-    return _panel("MRR", "validation; the dot is the epoch that was kept", [one for one in series if one.usable()], last)
+    series = [one for one in series if one.usable()]
+    keys = [f'<i class="key c{i}">{one.label}</i>' for i, one in enumerate(series, 1)]
+    return _panel("MRR", " ".join(keys), series, last)
 
 
 def _points(records: Sequence[dict[str, Any]], key: str) -> list[Point]:
@@ -65,13 +67,10 @@ def _points(records: Sequence[dict[str, Any]], key: str) -> list[Point]:
 
 
 def _panel(title: str, hint: str, series: Sequence[Series], last: float) -> str:
+    """Return a chart with its title, what it shows, and the value at its mark or end."""
     drawing = chart(title, series, last)
     if not drawing:
         return ""
-    if len(series) > 1:
-        hint = " ".join(
-            f'<i class="key c{i}">{text(one.label)}</i>' for i, one in enumerate(series, 1)
-        )
     value = number(series[0].value())
     caption = f"<b>{text(title, 40)}</b><output>{value}</output><span>{hint}</span>"
     return f"<figure><figcaption>{caption}</figcaption>\n{drawing}</figure>\n"

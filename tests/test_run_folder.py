@@ -26,6 +26,7 @@ FILES = {
     "cache.safetensors",
     "README.md",
     "training.png",
+    "report.html",
 }
 ODD = [
     "[bold]x[/bold]",
@@ -358,7 +359,7 @@ def test_bytes_that_are_no_text(copy):
 
 
 def test_a_run_does_without_card_plot_and_cache(copy, finished):
-    for name in ("README.md", "training.png", "cache.safetensors"):
+    for name in ("README.md", "training.png", "report.html", "cache.safetensors"):
         (copy / name).unlink()
     assert Run.load(copy).evaluate() == finished.evaluate()
 

@@ -81,7 +81,8 @@ the worst possible rank). Hit@k counts ranks up to k.
 
 `config.toml` the settings; `metrics.jsonl` a line per epoch and ranking; `model.safetensors`
 the parameters; `cache.safetensors` what the sampler kept at the end of training, if it keeps
-anything (a cache, a generator); `vocabulary.json` and `triples.safetensors` names and data.
+anything (a cache, a generator); `vocabulary.json` and `triples.safetensors` names and data;
+`report.html` all of this to look at, with results by relation, examples and the cache.
 
     nscaching evaluate {shlex.quote(run.name)}
     nscaching predict {shlex.quote(run.name)} --head NAME --relation NAME

@@ -15,10 +15,20 @@ from nscaching.graph import MAPPING_CLASSES, Ids, KnowledgeGraph, Side
 from nscaching.kernels import Kernels, Known, choose_kernels
 from nscaching.models import DIVERGED, Model
 
-__all__ = ["BUDGET", "METRICS", "Ranks", "Ties", "chunk_size", "evaluate", "metrics", "rank"]
+__all__ = [
+    "BUDGET",
+    "METRICS",
+    "Ranks",
+    "Ties",
+    "breakdown",
+    "chunk_size",
+    "evaluate",
+    "metrics",
+    "rank",
+]
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
-Mask = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.intp]
 
 METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@10")
 
@@ -157,26 +167,35 @@ def evaluate(
     if not len(triples):
         raise UserError(f"the {split} split of {graph.name} is empty: there is nothing to rank")
     queries = Queries(graph, triples, filtered, model.entity.device)
-    both = rank(model, queries, budget=budget, progress=progress, kernels=kernels)
-    ranks = {side.value: both[side].resolve(ties) for side in Side}
+    ranks = rank(model, queries, budget=budget, progress=progress, kernels=kernels)
+    found = {"split": split, "filtered": filtered, "ties": ties}
+    return found | breakdown(graph, triples, ranks, ties)
 
-    def report(chosen: Mask) -> dict[str, Any]:
-        parts = {side: values[chosen] for side, values in ranks.items()}
-        overall: dict[str, Any] = {"triples": int(chosen.sum())}
+
+def breakdown(
+    graph: KnowledgeGraph, triples: Ids, ranks: dict[Side, Ranks], ties: Ties = "realistic"
+) -> dict[str, Any]:
+    """Report the ranks of triples overall, by side, by mapping class and by relation."""
+    resolved = {side.value: ranks[side].resolve(ties) for side in Side}
+
+    def report(rows: Rows) -> dict[str, Any]:
+        parts = {side: values[rows] for side, values in resolved.items()}
+        overall: dict[str, Any] = {"triples": len(rows)}
         overall |= metrics(np.concatenate(list(parts.values())))
         return overall | {"by_side": {side: metrics(values) for side, values in parts.items()}}
 
     relation = triples[:, 1]
-    classes = np.array(graph.mapping_classes)[relation]
+    classes = np.array(graph.mapping_classes)
+    by_class = {c: np.flatnonzero(classes[relation] == c) for c in MAPPING_CLASSES}
+    # One sort finds the triples of every relation: there may be thousands of them.
+    present, starts = np.unique(np.sort(relation), return_index=True)
+    by_relation = np.split(np.argsort(relation, kind="stable"), starts[1:])
     return {
-        "split": split,
-        "filtered": filtered,
-        "ties": ties,
-        **report(np.ones(len(triples), dtype=bool)),
-        "by_class": {c: report(classes == c) for c in MAPPING_CLASSES if (classes == c).any()},
+        **report(np.arange(len(triples))),
+        "by_class": {c: report(rows) for c, rows in by_class.items() if len(rows)},
         "by_relation": {
-            graph.relations[r]: {"class": graph.mapping_classes[r], **report(relation == r)}
-            for r in np.unique(relation)
+            graph.relations[r]: {"class": graph.mapping_classes[r], **report(rows)}
+            for r, rows in zip(present, by_relation, strict=True)
         },
     }
 

@@ -63,7 +63,8 @@ def predict(
     scores = finite(_scores(model, h, r, t))
     split_of = _known_answers(graph, h, r, t)
     answers: list[Answer] = []
-    for best in torch.argsort(scores, descending=True, stable=True).tolist():
+    order = torch.argsort(scores, descending=True, stable=True)
+    for best in order[: top + len(split_of)].tolist():
         if len(answers) == top:
             break
         if known == "hide" and best in split_of:

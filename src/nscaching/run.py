@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +16,13 @@ from nscaching import tasks
 from nscaching.card import write_card
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError, user_path
-from nscaching.graph import KnowledgeGraph
+from nscaching.evaluation import Ranks
+from nscaching.graph import KnowledgeGraph, Side
 from nscaching.models import MODELS, Model, build
 from nscaching.objectives import penalty
 from nscaching.plots import plot_run
 from nscaching.predict import Known, predict
-from nscaching.run_folder import CARD, CONFIG, PLOT, RunFolder, default_out, read_record
+from nscaching.run_folder import CARD, CONFIG, PLOT, REPORT, RunFolder, default_out, read_record
 from nscaching.samplers import SAMPLERS
 from nscaching.tasks.neighbours import By
 from nscaching.trainer import Progress, Record, Trainer, choose_device
@@ -42,6 +44,8 @@ class Run:
     record: dict[str, Any] = field(default_factory=dict)
     """What the configuration leaves open: device, threads, penalty; versions, once it is saved."""
     path: Path | None = None
+    test_ranks: dict[Side, Ranks] | None = field(default=None, repr=False, compare=False)
+    """Of the test triples, where training has just ranked them: what a report breaks down."""
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto") -> Run:
@@ -121,6 +125,19 @@ class Run:
 
         return export(self.model, self.graph, path, overwrite, progress)
 
+    def report(
+        self,
+        path: str | Path = "",
+        overwrite: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Path:
+        """Write the report, one HTML page, into the run folder unless told where."""
+        from nscaching.report import write_report
+
+        if not path and self.path is None:
+            raise UserError("the run is not saved: say where to write its report")
+        return write_report(self, path or (self.path or Path()) / REPORT, overwrite, progress)
+
     def save(self, path: str | Path = "", overwrite: bool = False) -> Path:
         """Write the run folder, a new one under runs/ unless told where; return where it is."""
         folder = RunFolder(path or default_out(self.graph, self.config))
@@ -130,13 +147,17 @@ class Run:
         return self._finish(folder)
 
     def _finish(self, folder: RunFolder) -> Path:
-        """Write what only a finished run has: parameters, cache, plot and model card."""
+        """Write what only a finished run has: parameters, cache, plot, model card and report."""
         self.path = folder.target
         folder.save_model(self.model.state_dict(), self.best_epoch)
         folder.save_sampler(self.sampler_state)
         plot_run(self, folder.path / PLOT)
         write_card(self, folder.path / CARD)
         folder.finish()
+        try:
+            self.report(overwrite=True)
+        except Exception as error:  # the run is saved: no report is worth losing that
+            warnings.warn(f"{folder.path / REPORT} was not written: {error}", stacklevel=2)
         return folder.path
 
 
@@ -218,6 +239,7 @@ def _train(
 
     trainer.train(hear)
     run.best_epoch, run.sampler_state = trainer.best_epoch, trainer.sampler.state()
+    run.test_ranks = trainer.ranks.get("test")
     if folder is not None:
         run._finish(folder)
     return run

@@ -23,6 +23,7 @@ __all__ = [
     "CONFIG",
     "PARTIAL",
     "PLOT",
+    "REPORT",
     "RunFolder",
     "default_out",
     "free_path",
@@ -32,10 +33,10 @@ __all__ = [
 
 CONFIG, METRICS, VOCABULARY = "config.toml", "metrics.jsonl", "vocabulary.json"
 MODEL, CACHE, TRIPLES = "model.safetensors", "cache.safetensors", "triples.safetensors"
-CARD, PLOT = "README.md", "training.png"
+CARD, PLOT, REPORT = "README.md", "training.png", "report.html"
 NAMES = {"name": str, "entities": list, "relations": list, "labels": dict, "notes": list}
 PARTIAL = ".partial"
-FILES = {CONFIG, METRICS, VOCABULARY, MODEL, CACHE, TRIPLES, CARD, PLOT}
+FILES = {CONFIG, METRICS, VOCABULARY, MODEL, CACHE, TRIPLES, CARD, PLOT, REPORT}
 
 # What a line of metrics.jsonl has at least: an epoch, or the ranking of a split.
 EPOCH_FIGURES = ("epoch", "loss", "seconds")

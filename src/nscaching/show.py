@@ -13,6 +13,7 @@ from nscaching import datasets as known_datasets
 from nscaching.evaluation import METRICS
 from nscaching.graph import KnowledgeGraph
 from nscaching.run import Run
+from nscaching.run_folder import REPORT
 from nscaching.show_answers import classification, evaluation, export, neighbours, prediction
 from nscaching.tables import HEADINGS, metric_cells, print_json, print_table, say
 from nscaching.work import distinct_names
@@ -110,6 +111,8 @@ def run(run: Run, as_json: bool) -> None:
         f"{run.train_seconds:.1f} s of training\n"
         f"run folder: {run.path}"
     )
+    if run.path is not None and (run.path / REPORT).is_file():
+        say(f"report: {run.path / REPORT}")
 
 
 def comparison(runs: Sequence[Run], plot: Path, as_json: bool) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from nscaching.batches import TrainingTriples
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError
-from nscaching.evaluation import Queries, metrics, rank
+from nscaching.evaluation import Queries, Ranks, metrics, rank
 from nscaching.graph import KnowledgeGraph, Side
 from nscaching.kernels import AutogradLearner, KVsAll, Learner, Learning, choose_kernels
 from nscaching.kernels.codes import FORMS
@@ -78,6 +78,7 @@ class Trainer:
         self.step = self.kernels.capture(self._step, self.sampler.phase if steady else None)
         self.progress = progress
         self.queries: dict[str, Queries] = {}  # of each split that was ranked
+        self.ranks: dict[str, dict[Side, Ranks]] = {}  # and what came of it last
         self.best: dict[str, Tensor] = {}
         self.best_epoch, self.best_mrr = 0, float("-inf")
         self.seconds = 0.0  # spent in training, evaluation apart
@@ -171,6 +172,7 @@ class Trainer:
             progress=lambda done, of: self._report(split, done, of),
             kernels=self.kernels,
         )
+        self.ranks[split] = ranks
         both = np.concatenate([ranks[side].resolve("realistic") for side in Side])
         figures = metrics(both)
         seconds = {"trained_seconds": self.seconds, "seconds": time.perf_counter() - began}

@@ -4,6 +4,7 @@ from nscaching.verbs._base import Verb
 from nscaching.verbs.asking import Classify, Evaluate, Export, Neighbours, Predict
 from nscaching.verbs.making import Compare, Datasets, Demo, Train
 from nscaching.verbs.reproducing import Presets, Reproduce
+from nscaching.verbs.reporting import Report
 
 __all__ = ["VERBS", "Train", "Verb"]
 
@@ -19,4 +20,5 @@ VERBS: dict[str, type[Verb]] = {
     "compare": Compare,
     "presets": Presets,
     "reproduce": Reproduce,
+    "report": Report,
 }

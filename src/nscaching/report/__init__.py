@@ -1,0 +1,43 @@
+"""The report of a run: one HTML page that needs nothing else, no network and no script."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nscaching.errors import UserError, user_path
+from nscaching.report.page import render
+from nscaching.run_folder import PARTIAL, free_path
+
+if TYPE_CHECKING:
+    from nscaching.run import Run
+
+__all__ = ["render", "write_report"]
+
+
+def write_report(
+    run: Run,
+    path: str | Path,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Path:
+    """Write the report, whole or not at all; ``progress`` hears of a ranking, if one is needed."""
+    target = user_path(path)
+    if target.is_dir():
+        raise UserError(f"{target} is a folder; --out names a file")
+    if not overwrite and (target.exists() or target.is_symlink()):
+        raise UserError(f"{target} exists already; choose another --out, or say --overwrite")
+    content = render(run, progress).encode()
+    unfinished = free_path(target.with_name(target.name + PARTIAL))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            unfinished.write_bytes(content)
+            os.replace(unfinished, target)  # noqa: PTH105  (the name says that it replaces)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write {target}: {error.strerror}") from error
+    return target

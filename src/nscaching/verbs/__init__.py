@@ -3,8 +3,8 @@
 from nscaching.verbs._base import Verb
 from nscaching.verbs.asking import Classify, Evaluate, Export, Neighbours, Predict
 from nscaching.verbs.making import Compare, Datasets, Demo, Train
-from nscaching.verbs.reproducing import Presets, Reproduce
 from nscaching.verbs.reporting import Report
+from nscaching.verbs.reproducing import Presets, Reproduce
 
 __all__ = ["VERBS", "Train", "Verb"]
 

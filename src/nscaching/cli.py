@@ -104,7 +104,8 @@ def _parse(name: str, words: list[str]) -> Verb:
 
 def _given(words: list[str]) -> tuple[str, ...]:
     """Return the settings that flags name, whatever their value."""
-    named = {word.partition("=")[0].replace("-", "_").strip("_") for word in words}
+    flags = {word.partition("=")[0] for word in words if word.startswith("--")}
+    named = {name.removeprefix("--").replace("-", "_") for name in flags}
     return tuple(
         field.name
         for field in dataclasses.fields(TrainConfig)

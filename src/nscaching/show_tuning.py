@@ -72,6 +72,8 @@ def tuning(tuning: Tuning, as_json: bool) -> None:
             figures = str(marginal.trials), f"{marginal.mean:.4f}", f"{marginal.best:.4f}"
             rows.append([name, share, marginal.value, *figures])
             name = share = ""
+    if not shares:
+        say("(shares need some more trials)")
     print_table(["what mattered", "share", "value", "trials", "mean MRR", "best MRR"], rows)
     say(f"\nin {tuning.path}: {BEST}, {TRIALS}, {PLOT}\ntrain with the best: {command}")
 

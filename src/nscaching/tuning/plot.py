@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nscaching.plots import COLOURS
+from nscaching.plots import COLOURS, plain
 from nscaching.tuning.mattered import text
 from nscaching.tuning.space import Choices, Range
 
@@ -55,9 +55,8 @@ def plot_tuning(tuning: Tuning, path: Path) -> None:
     slices[0].set_title("at each value; a line: their mean", fontsize=10, loc="left")
     config, found = tuning.config, tuning.trials
     count = f"{len(found)} trials" if len(found) != 1 else "1 trial"
-    model, sampler = (text.replace("$", r"\$") for text in (config.model, config.sampler))
-    title = f"{model} with {sampler} on {tuning.name}: {count} of {config.epochs} epochs"
-    figure.suptitle(title, fontsize=12)
+    title = f"{config.model} with {config.sampler} on {tuning.name}"
+    figure.suptitle(plain(f"{title}: {count} of {config.epochs} epochs"), fontsize=12)
     figure.savefig(path)
 
 
@@ -155,4 +154,4 @@ def _frame(axes: Axes) -> None:
 
 
 def _short(value: Any) -> str:  # noqa: ANN401
-    return text(value).replace("$", r"\$")
+    return plain(text(value))

@@ -117,7 +117,7 @@ def tune(
     config, tuned = check_search(space, settings, trials)
     if not len(graph.valid):
         raise UserError(f"{graph.name} has no validation triples, which a search is judged by")
-    from nscaching.tuning.result import PLOT, Tuning
+    from nscaching.tuning.result import Tuning
     from nscaching.tuning.study import StudyFolder, new_study
 
     tuning = Tuning(config, tuned, graph.name, graph.source, graph.fingerprint)
@@ -137,7 +137,6 @@ def tune(
     with StudyFolder(tuning.path) as folder:
         study = folder.open(tuned, config.seed, config.epochs, search)
         _search(seen, study, tuning, trials, watch)
-        tuning.plot(tuning.path / PLOT)
     return tuning
 
 

@@ -32,7 +32,7 @@ FAILED = "failed"
 # median of the finished ones at the same epoch, and only once there are some.
 WARM_UP, FINISHED_FIRST = 0.3, 5
 RANDOM_FIRST = 10  # points before the sampler has something to learn from
-REDRAWS = 20
+REDRAWS = 8
 
 
 def counted(study: optuna.Study) -> list[FrozenTrial]:
@@ -69,8 +69,10 @@ class Sampler(BaseSampler):
         tried = [done.params for done in before]
         seeds = np.random.SeedSequence([self.seed, len(before)]).generate_state(REDRAWS)
         if len(before) >= RANDOM_FIRST:
-            for seed in seeds.tolist():
-                tpe = TPESampler(seed=seed, n_startup_trials=RANDOM_FIRST)
+            for draw, seed in enumerate(seeds.tolist()):
+                # First the most promising of many; after that any that is promising.
+                best_of = 1 if draw else 24
+                tpe = TPESampler(seed=seed, n_startup_trials=RANDOM_FIRST, n_ei_candidates=best_of)
                 point = tpe.sample_relative(study, trial, search_space)
                 if point and point not in tried:
                     return point
@@ -102,14 +104,10 @@ def new_study(
     pruner = optuna.pruners.MedianPruner(
         n_startup_trials=FINISHED_FIRST, n_warmup_steps=math.ceil(WARM_UP * epochs)
     )
-    return optuna.create_study(
-        study_name=NAME,
-        direction="maximize",
-        sampler=Sampler(space, seed),
-        pruner=pruner,
-        storage=storage,
-        load_if_exists=True,
-    )
+    parts = {"study_name": NAME, "sampler": Sampler(space, seed), "pruner": pruner}
+    if storage is not None and storage.get_all_studies():
+        return optuna.load_study(storage=storage, **parts)  # type: ignore[arg-type]
+    return optuna.create_study(storage=storage, direction="maximize", **parts)  # type: ignore[arg-type]
 
 
 class StudyFolder:

@@ -52,7 +52,7 @@ class Tune:
         config, space = check_search(self.space, fixed, self.trials)
         from nscaching import show_tuning  # it needs optuna
         from nscaching.tuning.display import TuningDisplay
-        from nscaching.tuning.result import default_out
+        from nscaching.tuning.result import PLOT, default_out
 
         graph = work.load(self.where, self.labels, self.split_seed)
         show.graph(graph)
@@ -64,4 +64,5 @@ class Tune:
             except KeyboardInterrupt:
                 display.stopped(out)
                 raise
+        tuning.plot(out / PLOT)
         show_tuning.tuning(tuning, self.json)

@@ -51,14 +51,12 @@ def tuning(tuning: Tuning, as_json: bool) -> None:
     ranked = sorted(tuning.trials, key=lambda t: (t.state == "finished", t.mrr), reverse=True)
     say(f"{tuning.config.model} with {tuning.config.sampler} on {tuning.name}: {_count(tuning)}")
     print_table(
-        ["trial", "MRR", "epoch", *names, "seconds", ""],
+        ["trial", "MRR", *names, ""],
         [
             [
                 str(trial.number),
                 f"{trial.mrr:.4f}" if trial.state != "failed" else "–",
-                str(trial.best_epoch),
                 *(text(trial.settings[name]) for name in names),
-                f"{trial.seconds:.1f}",
                 "" if trial.state == "finished" else trial.state,
             ]
             for trial in ranked[:TOP]

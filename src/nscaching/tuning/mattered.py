@@ -61,13 +61,12 @@ def marginals(trials: Sequence[Trial], space: Space) -> dict[str, list[Marginal]
     """Return mean and best MRR of the trials at each value of each hyperparameter."""
     found: dict[str, list[Marginal]] = {}
     for name, part in space.items():
-        groups: dict[str, list[float]] = {label: [] for label in _labels(part)}
-        labels = list(groups)
+        groups: list[tuple[str, list[float]]] = [(label, []) for label in _labels(part)]
         for trial in trials:
-            groups[labels[_index(trial.settings[name], part)]].append(trial.mrr)
+            groups[_index(trial.settings[name], part)][1].append(trial.mrr)
         found[name] = [
             Marginal(label, len(mrrs), float(np.mean(mrrs)), max(mrrs))
-            for label, mrrs in groups.items()
+            for label, mrrs in groups
             if mrrs
         ]
     return found
@@ -75,7 +74,7 @@ def marginals(trials: Sequence[Trial], space: Space) -> dict[str, list[Marginal]
 
 def text(value: Any) -> str:  # noqa: ANN401
     """Write a value of a setting as short as it goes."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _membership(values: Sequence[Any], part: Choices | Range) -> npt.NDArray[np.float64]:

@@ -81,6 +81,7 @@ def check_search(
         pretrain=_absolute(config.pretrain),
         generator_pretrain=_absolute(config.generator_pretrain),
     )
+    SAMPLERS.get(config.sampler)
     choose_objective(config, MODELS.get(config.model))
     choose_device(config.device)
     if not config.validate_every:
@@ -160,7 +161,7 @@ def _search(
         try:
             _run(graph, study, trial, tuning, watch)
         except BaseException:  # such as Ctrl-C: it will be run again
-            study.tell(trial, state=TrialState.FAIL)
+            study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
             raise
         tuning.trials = trials_of(counted(study))
         tuning.write()

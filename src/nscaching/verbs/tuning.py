@@ -53,7 +53,10 @@ class Tune:
         from nscaching import show_tuning  # it needs optuna
         from nscaching.tuning.display import TuningDisplay
         from nscaching.tuning.result import PLOT, default_out
+        from nscaching.tuning.study import StudyFolder
 
+        if self.out:
+            StudyFolder(user_path(self.out)).check()
         graph = work.load(self.where, self.labels, self.split_seed)
         show.graph(graph)
         show_tuning.space(space)

@@ -334,7 +334,7 @@ def test_ctrl_c_says_how_to_go_on(data, quick, tmp_path, capsys):
     )
     assert last == "nscaching: stopped"
     cli.main(words_of(data, "--trials", 5, "--out", tmp_path / "x"))
-    assert f"{tmp_path / 'x'}: 2 trials are there of 5  best 0." in capsys.readouterr().err
+    assert f"{tmp_path / 'x'}: 2 of 5 trials are there  best 0." in capsys.readouterr().err
 
 
 def test_without_optuna_one_line_says_what_to_install(data, monkeypatch, capsys):

@@ -32,8 +32,7 @@ class TuningDisplay(Bar, Watch):
         self.of = total
         self._best(tuning)
         if self.before:
-            asked = f"of {total}" if self.before < total else "are all that was asked for"
-            self._say(f"{tuning.path}: {self.before} trials are there {asked}{self.best}")
+            self._say(f"{tuning.path}: {self.before} of {total} trials are there{self.best}")
 
     def start(self, config: TrainConfig, settings: dict[str, Any]) -> None:
         """Hear that a trial starts."""

@@ -38,7 +38,7 @@ def importance(trials: Sequence[Trial], space: Space) -> dict[str, float]:
     The MRR is taken for a sum of effects, one function for each hyperparameter, fitted to all
     trials together by ridge regression: so what was tried seldom weighs little, and what was
     merely tried together is told apart. (Of optuna's evaluators, those by random forests need
-    scikit-learn; PED-ANOVA gave up to a third to hyperparameters without any effect.) Empty
+    scikit-learn; PED-ANOVA gave over a third to hyperparameters without any effect.) Empty
     where there are too few trials to tell.
     """
     mrr = np.array([trial.mrr for trial in trials])

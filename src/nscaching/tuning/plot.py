@@ -105,7 +105,10 @@ def _slice(axes: Axes, tuning: Tuning, name: str) -> None:
         # Beside each other, so that equal ones are seen; where they stand is no matter of chance.
         beside = np.resize([0.0, 0.16, -0.16, 0.08, -0.08], len(values))
         places = np.array([part.values.index(value) for value in values]) + beside
-        axes.set_xticks(range(len(part.values)), [_short(value) for value in part.values])
+        labels = [plain(text(value)) for value in part.values]
+        axes.set_xticks(range(len(labels)), labels)
+        if len("".join(labels)) > 18:
+            axes.tick_params(axis="x", labelsize=8)
         axes.set_xlim(-0.5, len(part.values) - 0.5)
         _means(axes, tuning, name, part)
         _trials(axes, tuning, places.tolist())
@@ -128,6 +131,10 @@ def _means(axes: Axes, tuning: Tuning, name: str, part: Choices) -> None:
 def _range(axes: Axes, part: Range) -> None:
     if part.log:
         axes.set_xscale("log")
+        if part.high / part.low < 100:  # too narrow for powers of ten
+            ticks = np.geomspace(part.low, part.high, 5).tolist()
+            axes.set_xticks(ticks, [text(tick) for tick in ticks])
+            axes.set_xticks([], minor=True)
         ratio = (part.high / part.low) ** 0.05
         axes.set_xlim(part.low / ratio, part.high * ratio)
     else:
@@ -151,7 +158,3 @@ def _frame(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", alpha=0.25)
     axes.set_axisbelow(True)
-
-
-def _short(value: Any) -> str:  # noqa: ANN401
-    return plain(text(value))

@@ -86,7 +86,7 @@ def tree(folder):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("nope", "unknown verb 'nope'; known: demo, datasets, train, evaluate, classify, "),
+        ("nope", "unknown verb 'nope'; known: demo, datasets, train, tune, evaluate, classify, "),
         ("--nope", "unknown verb '--nope'; known: "),
         ("train", "say what to train on: a known data set, a folder or a file"),
         ("evaluate", "Missing from nscaching evaluate: RUN"),

@@ -17,9 +17,10 @@ from nscaching.graph import KnowledgeGraph
 if TYPE_CHECKING:
     from nscaching.config import TrainConfig
     from nscaching.run import Run, train
+    from nscaching.tuning import tune
 
 __version__ = "0.1.0"
-__all__ = ["KnowledgeGraph", "Run", "TrainConfig", "UserError", "__version__", "train"]
+__all__ = ["KnowledgeGraph", "Run", "TrainConfig", "UserError", "__version__", "train", "tune"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
@@ -28,6 +29,10 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
         from nscaching import run
 
         return getattr(run, name)
+    if name == "tune":
+        from nscaching.tuning import tune
+
+        return tune
     if name == "TrainConfig":
         from nscaching.config import TrainConfig
 

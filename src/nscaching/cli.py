@@ -14,8 +14,9 @@ from typing import Any, cast
 import tyro
 
 from nscaching import __version__
-from nscaching.errors import UserError, unknown, user_path
-from nscaching.verbs import VERBS, Train, Verb
+from nscaching.config import TrainConfig
+from nscaching.errors import UserError, is_lack_of_memory, unknown, user_path
+from nscaching.verbs import VERBS, Train, Tune, Verb
 
 __all__ = ["main"]
 
@@ -43,9 +44,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _is_outside(error: Exception) -> bool:
-    """Say whether an error comes from input, disk or memory; PyTorch has no class for the last."""
-    lack = ("out of memory", "can't allocate memory")
-    return not isinstance(error, RuntimeError) or any(words in str(error) for words in lack)
+    """Say whether an error comes from input, disk or memory."""
+    return not isinstance(error, RuntimeError) or is_lack_of_memory(error)
 
 
 def _complain(message: str) -> int:
@@ -91,6 +91,8 @@ def _parse(name: str, words: list[str]) -> Verb:
                 args=words,
                 default=default,
             )
+        if isinstance(parsed, Tune):
+            return dataclasses.replace(parsed, given=_given(words))
         return _of_other_data(parsed, default) if default else cast(Verb, parsed)
     except SystemExit as stop:
         if not stop.code:
@@ -98,6 +100,17 @@ def _parse(name: str, words: list[str]) -> Verb:
         raise UserError(
             f"{_first_sentence(said.getvalue())}; see nscaching {name} --help"
         ) from None
+
+
+def _given(words: list[str]) -> tuple[str, ...]:
+    """Return the settings that flags name, whatever their value."""
+    flags = {word.partition("=")[0] for word in words if word.startswith("--")}
+    named = {name.removeprefix("--").replace("-", "_") for name in flags}
+    return tuple(
+        field.name
+        for field in dataclasses.fields(TrainConfig)
+        if named & {field.name, f"no_{field.name}"}
+    )
 
 
 def _of_other_data(asked: Train, file: Train) -> Train:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from nscaching.run import Run
 
-__all__ = ["plot_comparison", "plot_run"]
+__all__ = ["COLOURS", "plain", "plot_comparison", "plot_run"]
 
 # Distinguishable with the common kinds of colour blindness (Okabe and Ito).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -30,7 +30,7 @@ def plot_run(run: Run, path: Path) -> None:
     _validation(right, run, COLOURS[0], None)
     _label(right, "validation MRR")
     title = f"{run.config.model} with {run.config.sampler} on {run.graph.name}"
-    figure.suptitle(_plain(title), fontsize=11)
+    figure.suptitle(plain(title), fontsize=11)
     _save(figure, path)
 
 
@@ -38,7 +38,7 @@ def plot_comparison(runs: Sequence[Run], names: Sequence[str], path: Path) -> No
     """Draw the validation MRR of several runs in one frame."""
     figure, (axes,) = _figure(1, 7.0)
     for i, (run, name) in enumerate(zip(runs, names, strict=True)):
-        _validation(axes, run, COLOURS[i % len(COLOURS)], _plain(name))
+        _validation(axes, run, COLOURS[i % len(COLOURS)], plain(name))
     _label(axes, "validation MRR")
     axes.legend(frameon=False)
     _save(figure, path)
@@ -79,6 +79,6 @@ def _label(axes: Axes, what: str) -> None:
     axes.grid(alpha=0.25)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Keep names from being read as mathematics, or left out of a legend for a leading "_"."""
     return text.replace("$", r"\$").replace("_", " _", text.startswith("_"))

@@ -5,13 +5,15 @@ from nscaching.verbs.asking import Classify, Evaluate, Export, Neighbours, Predi
 from nscaching.verbs.making import Compare, Datasets, Demo, Train
 from nscaching.verbs.reporting import Report
 from nscaching.verbs.reproducing import Presets, Reproduce
+from nscaching.verbs.tuning import Tune
 
-__all__ = ["VERBS", "Train", "Verb"]
+__all__ = ["VERBS", "Train", "Tune", "Verb"]
 
 VERBS: dict[str, type[Verb]] = {
     "demo": Demo,
     "datasets": Datasets,
     "train": Train,
+    "tune": Tune,
     "evaluate": Evaluate,
     "classify": Classify,
     "predict": Predict,

@@ -1,0 +1,146 @@
+"""What a search found: its trials, the best settings, and what mattered."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from optuna.trial import FrozenTrial, TrialState
+
+from nscaching import __version__
+from nscaching.config import TrainConfig, write_toml
+from nscaching.errors import UserError
+from nscaching.graph import KnowledgeGraph, Source
+from nscaching.tuning.mattered import Marginal, importance, marginals
+from nscaching.tuning.space import Space
+from nscaching.tuning.study import FAILED
+
+__all__ = ["BEST", "PLOT", "TRIALS", "Trial", "Tuning", "default_out", "trials_of"]
+
+BEST, TRIALS, PLOT = "best.toml", "trials.csv", "tuning.png"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One point of the space that was tried."""
+
+    number: int  # from one
+    state: Literal["finished", "pruned", "failed"]
+    settings: dict[str, Any]
+    mrr: float  # the best of its validations; zero where it failed
+    best_epoch: int
+    epochs: int  # of the last validation
+    seconds: float
+    reason: str = ""  # why it failed
+
+
+@dataclass
+class Tuning:
+    """What ``tune`` returns."""
+
+    config: TrainConfig
+    """The settings that were not tuned."""
+    space: Space
+    name: str
+    """Of the data, which ``source`` and ``fingerprint`` are of too."""
+    source: Source
+    fingerprint: str
+    trials: list[Trial] = field(default_factory=list)
+    path: Path | None = None
+
+    @property
+    def best(self) -> Trial:
+        """The trial with the highest validation MRR."""
+        finished = [trial for trial in self.trials if trial.state == "finished"]
+        if not finished:
+            reasons = [trial.reason for trial in self.trials if trial.reason]
+            first = f"; the first: {reasons[0]}" if reasons else ""
+            raise UserError(f"none of {len(self.trials)} trials finished{first}")
+        return max(finished, key=lambda trial: trial.mrr)
+
+    @property
+    def best_config(self) -> TrainConfig:
+        """The settings of the best trial: ``train(graph, tuning.best_config)``."""
+        return self.configure(self.best.settings)
+
+    def configure(self, settings: dict[str, Any]) -> TrainConfig:
+        """Return the configuration of a point of the space."""
+        return TrainConfig.from_dict({**self.config.to_dict(), **settings})
+
+    def importance(self) -> dict[str, float]:
+        """Return the share of each hyperparameter in what became of the MRR; empty: too few."""
+        return importance(self.trials, self.space)
+
+    def marginals(self) -> dict[str, list[Marginal]]:
+        """Return mean and best MRR of the trials at each value of each hyperparameter."""
+        return marginals(self.trials, self.space)
+
+    def write(self) -> None:
+        """Write the trials and the best settings into the folder, if there is one."""
+        if self.path is None:
+            return
+        _replace(self.path / TRIALS, _csv(self.trials, list(self.space)))
+        if any(trial.state == "finished" for trial in self.trials):
+            values = dataclasses.asdict(self.source) | self.best_config.to_dict()
+            values["record"] = {
+                "nscaching": __version__,
+                "data_fingerprint": self.fingerprint,
+                "trials": len(self.trials),
+                "valid_mrr": self.best.mrr,
+            }
+            partial = self.path / f"{BEST}.partial"
+            write_toml(partial, values)
+            os.replace(partial, self.path / BEST)  # noqa: PTH105
+
+    def plot(self, path: Path) -> None:
+        """Draw what mattered."""
+        from nscaching.tuning.plot import plot_tuning
+
+        plot_tuning(self, path)
+
+
+def default_out(graph: KnowledgeGraph, config: TrainConfig, space: str) -> Path:
+    """Return the folder of a search that was given none: the same for the same search."""
+    model, sampler = (name.rpartition(":")[2] for name in (config.model, config.sampler))
+    return Path("tuning") / f"{graph.name}-{model}-{sampler}-{Path(space).stem}".lower()
+
+
+def trials_of(found: Sequence[FrozenTrial]) -> list[Trial]:
+    """Return trials of optuna's as ours."""
+    return [_trial(number, trial) for number, trial in enumerate(found, 1)]
+
+
+def _trial(number: int, trial: FrozenTrial) -> Trial:
+    mrrs = trial.intermediate_values  # of each validation, by its epoch
+    seconds = trial.duration.total_seconds() if trial.duration else 0.0
+    if reason := trial.user_attrs.get(FAILED, ""):
+        return Trial(number, "failed", trial.params, 0.0, 0, max(mrrs, default=0), seconds, reason)
+    best = max(mrrs, key=lambda epoch: (mrrs[epoch], -epoch))
+    state: Literal["finished", "pruned"] = (
+        "finished" if trial.state == TrialState.COMPLETE else "pruned"
+    )
+    return Trial(number, state, trial.params, mrrs[best], best, max(mrrs), seconds)
+
+
+def _csv(trials: Sequence[Trial], names: Sequence[str]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    figures = ("valid_mrr", "best_epoch", "epochs", "seconds", "reason")
+    writer.writerow(["trial", "state", *names, *figures])
+    for trial in trials:
+        found = trial.mrr, trial.best_epoch, trial.epochs, f"{trial.seconds:.3f}", trial.reason
+        settings = (trial.settings[name] for name in names)
+        writer.writerow([trial.number, trial.state, *settings, *found])
+    return out.getvalue()
+
+
+def _replace(path: Path, content: str) -> None:
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(content, encoding="utf-8")
+    os.replace(partial, path)  # noqa: PTH105

@@ -16,10 +16,13 @@ from nscaching.graph import KnowledgeGraph
 
 if TYPE_CHECKING:
     from nscaching.config import TrainConfig
+    from nscaching.probes import ProbeConfig
     from nscaching.run import Run, train
 
 __version__ = "0.1.0"
-__all__ = ["KnowledgeGraph", "Run", "TrainConfig", "UserError", "__version__", "train"]
+__all__ = [
+    "KnowledgeGraph", "ProbeConfig", "Run", "TrainConfig", "UserError", "__version__", "train",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
@@ -32,4 +35,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
         from nscaching.config import TrainConfig
 
         return TrainConfig
+    if name == "ProbeConfig":
+        from nscaching.probes import ProbeConfig
+
+        return ProbeConfig
     raise AttributeError(f"module 'nscaching' has no attribute {name!r}")

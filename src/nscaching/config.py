@@ -7,11 +7,13 @@ import math
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from nscaching.errors import UserError, unknown
 
-__all__ = ["TrainConfig", "check_type", "read_toml", "write_toml"]
+__all__ = ["TrainConfig", "check_type", "flag", "from_values", "read_toml", "write_toml"]
+
+Config = TypeVar("Config")
 
 MOST = 2**31 - 1  # of any whole number: beyond it PyTorch's seeds and sizes overflow
 MOST_THREADS = 1024  # far beyond it OpenMP ends the process
@@ -126,23 +128,28 @@ class TrainConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any], where: str = "configuration") -> TrainConfig:
         """Build a configuration from plain values; errors name ``where``, the key and the value."""
-        hints = get_type_hints(cls)
-        for key in values:
-            if key not in hints:
-                raise UserError(f"{where}: {unknown('key', key, hints)}")
-        checked = {
-            key: check_type(f"{where}: {key}", hints[key], value) for key, value in values.items()
-        }
-        try:
-            return cls(**checked)
-        except UserError as error:
-            raise UserError(f"{where}: {error}") from None
+        return from_values(cls, values, where)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values, without those that are left open."""
         return {
             name: value for name, value in dataclasses.asdict(self).items() if value is not None
         }
+
+
+def from_values(cls: type[Config], values: dict[str, Any], where: str) -> Config:
+    """Build a dataclass from plain values; errors name ``where``, the key and the value."""
+    hints = get_type_hints(cls)
+    for key in values:
+        if key not in hints:
+            raise UserError(f"{where}: {unknown('key', key, hints)}")
+    checked = {
+        key: check_type(f"{where}: {key}", hints[key], value) for key, value in values.items()
+    }
+    try:
+        return cls(**checked)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
 
 
 def flag(name: str) -> str:
@@ -156,6 +163,10 @@ def check_type(what: str, hint: Any, value: Any) -> Any:  # noqa: ANN401  (any f
         if value is None:
             return None
         hint = get_args(hint)[0]
+    if get_origin(hint) is tuple:  # of any length; a list in a file
+        if not isinstance(value, list | tuple):
+            raise UserError(f"{what} must be a list, not {value!r}")
+        return tuple(check_type(what, get_args(hint)[0], member) for member in value)
     if get_origin(hint) is Literal:
         choices = get_args(hint)
         if value not in choices or type(value) is not type(choices[0]):

@@ -26,6 +26,8 @@ from nscaching import KnowledgeGraph, ProbeConfig, TrainConfig
 from nscaching.probes.files import append_scores, save_snapshot
 from nscaching.trainer import Trainer
 
+Work = Callable[..., Any]
+
 WARM_UP = 3  # epochs: compile, record CUDA graphs
 
 
@@ -36,15 +38,32 @@ def machine(device: torch.device) -> str:
     return f"{platform.machine()}, {torch.get_num_threads()} of {os.cpu_count()} cores"
 
 
-def timed(device: torch.device, work: Callable[..., Any], *given: object) -> tuple[float, Any]:
-    """Return the seconds that something takes, and what it returns."""
-    if device.type == "cuda":
+class Stopwatch:
+    """Collects the seconds that work takes, under names.
+
+    On a CPU they are seconds of its processors, which other programs do not make longer.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.seconds = device, defaultdict[str, list[float]](list)
+
+    def now(self) -> float:
+        """Return the time, once the device has finished."""
+        if self.device.type == "cpu":
+            return time.process_time()
         torch.cuda.synchronize()
-    began = time.perf_counter()
-    found = work(*given)
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - began, found
+        return time.perf_counter()
+
+    def __call__(self, name: str, work: Work) -> Work:
+        """Return the same work, timed."""
+
+        def timed(*given: Any) -> Any:  # noqa: ANN401
+            began = self.now()
+            found = work(*given)
+            self.seconds[name].append(self.now() - began)
+            return found
+
+        return timed
 
 
 def keep(trainer: Trainer, folder: Path, epoch: int, last: bool) -> None:
@@ -66,27 +85,28 @@ def measure(graph: KnowledgeGraph, config: TrainConfig, epochs: int) -> dict[str
         watch_every=epochs,
         snapshots=(0, epochs) if cached else (),
     )
-    trainers = {"off": Trainer(graph, config), "on": Trainer(graph, config, probes=asked)}
-    device = trainers["off"].device
-    seconds: dict[str, list[float]] = defaultdict(list)
+    off, on = Trainer(graph, config), Trainer(graph, config, probes=asked)
+    assert on.probes is not None
+    watch = Stopwatch(off.device)
+    on.probes.figures = watch("figures", on.probes.figures)  # type: ignore[method-assign]
+    turns = [watch("off", off.epoch), watch("on", on.epoch)]
+    look = watch("look", keep)
     with tempfile.TemporaryDirectory() as folder:
         for epoch in range(1 - WARM_UP, epochs + 1):
-            # Each goes first in every other epoch.
-            for which in ("off", "on") if epoch % 2 else ("on", "off"):
-                taken, record = timed(device, trainers[which].epoch, epoch)
-                seconds[which].append(record["seconds"])
-                if which == "on":
-                    seconds["figures"].append(taken - record["seconds"])
-            looked = 0.0
+            for turn in turns:
+                turn(epoch)
+            turns.reverse()  # each goes first in every other epoch
             if epoch >= 0:
-                looked, _ = timed(
-                    device, keep, trainers["on"], Path(folder), epoch, epoch == epochs
-                )
-            seconds["look"].append(looked)
-    found = {name: statistics.median(seconds[name][WARM_UP:]) for name in ("off", "on")}
-    # Apart from the steps themselves, the sums: a window's end is one epoch in many.
-    found |= {name: sum(seconds[name][WARM_UP - 1 :]) / epochs for name in ("figures", "look")}
-    return found
+                look(on, Path(folder), epoch, epoch == epochs)
+    seconds = {name: taken[WARM_UP:] for name, taken in watch.seconds.items()}
+    steps = [whole - part for whole, part in zip(seconds["on"], seconds["figures"], strict=True)]
+    return {
+        "off": statistics.median(seconds["off"]),
+        "on": statistics.median(steps),
+        # Apart from the steps themselves, the sums: a window's end is one epoch in many.
+        "figures": sum(seconds["figures"]) / epochs,
+        "look": sum(watch.seconds["look"]) / epochs,
+    }
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from nscaching.graph import Side
+from nscaching.probes.sorting import ordered
 
 __all__ = ["ChangeMeter", "new_elements"]
 
@@ -48,5 +49,5 @@ def new_elements(before: Tensor, now: Tensor) -> Tensor:
 
 
 def _distinct(rows: Tensor) -> Tensor:
-    ordered = rows.sort(1).values
-    return 1 + (ordered[:, 1:] != ordered[:, :-1]).sum(1)
+    rows = ordered(rows)
+    return 1 + (rows[:, 1:] != rows[:, :-1]).sum(1)

@@ -14,6 +14,7 @@ from nscaching.graph import Ids, KnowledgeGraph, Side, distinct
 from nscaching.kernels import Kernels
 from nscaching.models import Model, finite
 from nscaching.probes.config import ProbeConfig
+from nscaching.probes.sorting import ordered
 
 __all__ = ["QUANTILES", "TOP", "Watch", "watched_triples"]
 
@@ -89,15 +90,15 @@ class Watch:
         difference[row, entity] = float("-inf")
         known = torch.bincount(row, minlength=len(numbers))  # [n], each at the start of its row
         size = difference.shape[1] - known
-        ordered = difference.sort(1).values
+        difference = ordered(difference)
         share = torch.linspace(0, 1, QUANTILES, dtype=torch.float64, device=row.device)
         place = (size - 1).clamp(min=0).unsqueeze(1) * share
         last = difference.shape[1] - 1
         below = (known.unsqueeze(1) + place.floor().long()).clamp_(max=last)
         above = (below + 1).clamp_(max=last)
-        low, high = (ordered.gather(1, at).double() for at in (below, above))
+        low, high = (difference.gather(1, at).double() for at in (below, above))
         quantiles = torch.lerp(low, high, place - place.floor()).tolist()
-        largest = ordered[:, -TOP:].flip(1).tolist()
+        largest = difference[:, -TOP:].flip(1).tolist()
         return {
             number: (quantiles[i], largest[i][: min(TOP, negatives)])
             for i, (number, negatives) in enumerate(zip(numbers, size.tolist(), strict=True))

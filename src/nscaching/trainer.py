@@ -75,10 +75,11 @@ class Trainer:
             cubes=strength if cubes else 0.0,
         )
         self.learner = self._new_learner(learning)
-        self.probes = None
+        self.probes = self.repeats = None
         if probes is not None and probes.on:
             parts = self.model, self.sampler, self.triples, self.kernels
             self.probes = Probes(probes, graph, config, *parts, _seed(config, 3))
+            self.repeats = self.probes.repeats
         self.meter = EpochMeter(self.device)
         # Without a form that kernels know, a refresh finds out how many keys there are.
         steady = self.model.form in FORMS and self.learner.steady
@@ -167,10 +168,12 @@ class Trainer:
         """Learn from the triples of some rows [B]."""
         batch = self.triples.batch(rows)
         negatives = self.sampler.sample(batch, self.model)  # Algorithm 2, steps 5 to 7
-        if self.probes is not None and self.probes.repeats is not None:
-            self.probes.repeats.record(rows, negatives)
+        if self.repeats is not None:
+            self.repeats.record(rows, negatives)
         self.sampler.update(batch, self.model)  # step 8, Algorithm 3
         self.learner.step(batch, negatives, self.meter.sums)  # steps 9 and 10
+        if self.repeats is not None:
+            self.repeats.join()
 
     def validate(self, epoch: int) -> Record:
         """Rank the validation triples and keep the parameters if they are the best so far."""

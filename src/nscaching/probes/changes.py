@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from nscaching.graph import Side
-from nscaching.probes.sorting import ordered
 
 __all__ = ["ChangeMeter", "new_elements"]
 
 # Keys of each side that are looked at; where there are more, a sample of this size.
-KEYS = 1024
+KEYS = 512
 
 
 class ChangeMeter:
@@ -22,13 +21,16 @@ class ChangeMeter:
 
     def __init__(self, cache: Mapping[Side, Tensor], seed: int) -> None:
         self.cache, self.keys = cache, {}
-        random = np.random.default_rng(seed)
+        random, shares = np.random.default_rng(seed), []
         for side, ids in cache.items():
             keys = np.arange(len(ids))
             if len(keys) > KEYS:
                 keys = np.sort(random.choice(keys, KEYS, replace=False))
             self.keys[side] = torch.from_numpy(keys).to(ids.device)
+            shares += [1 / len(cache) / len(keys)] * len(keys)
         self.before = self._rows()
+        self.share = torch.tensor(shares, dtype=torch.float64, device=self.before.device)
+        """Of each row in the mean: both sides count the same."""
 
     def _rows(self) -> Tensor:
         """Return the rows of the keys, heads first."""
@@ -37,17 +39,16 @@ class ChangeMeter:
     def read(self) -> dict[str, float]:
         """Return the mean number of new elements of a row, mean over both sides."""
         before, self.before = self.before, self._rows()
-        found = new_elements(before, self.before).float()
-        sides = found.split([len(keys) for keys in self.keys.values()])
-        means = torch.stack([side.mean() for side in sides])
-        return {"changed_elements": float(means.mean())}
+        found = new_elements(before, self.before).double()
+        return {"changed_elements": float(found @ self.share)}
 
 
 def new_elements(before: Tensor, now: Tensor) -> Tensor:
     """Count in each row [n, N1] the different elements that the row before lacks."""
-    return _distinct(torch.cat([before, now], dim=1)) - _distinct(before)
-
-
-def _distinct(rows: Tensor) -> Tensor:
-    rows = ordered(rows)
-    return 1 + (rows[:, 1:] != rows[:, :-1]).sum(1)
+    size = now.shape[1]
+    # An element is not new if it was there before, or stands further left in the row.
+    earlier = torch.ones(size, size, dtype=torch.bool, device=now.device).tril(-1)
+    counts = torch.cat([torch.ones_like(earlier), earlier], dim=1)  # [N1, 2·N1]
+    rows = torch.cat([before, now], dim=1)
+    there = (now.unsqueeze(2) == rows.unsqueeze(1)) & counts  # [n, N1, 2·N1]
+    return there.any(2).logical_not().sum(1)

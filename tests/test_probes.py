@@ -143,6 +143,13 @@ def test_changed_elements_are_those_of_sets(kernels, settings):
         before = now
 
 
+@pytest.mark.parametrize("count", [changes.by_pairs, changes.by_sorting])
+def test_both_ways_to_count_new_elements(count):
+    before, now = torch.randint(9, (2, 40, 6), generator=torch.Generator().manual_seed(1))
+    pairs = zip(before.tolist(), now.tolist(), strict=True)
+    assert count(before, now).tolist() == [len(set(new) - set(old)) for old, new in pairs]
+
+
 def test_of_many_keys_a_sample_is_looked_at_that_the_seed_decides(monkeypatch):
     monkeypatch.setattr(changes, "KEYS", 7)
     one, same, other = (

@@ -16,11 +16,15 @@ from nscaching.graph import KnowledgeGraph
 
 if TYPE_CHECKING:
     from nscaching.config import TrainConfig
+    from nscaching.probes import ProbeConfig
     from nscaching.run import Run, train
     from nscaching.tuning import tune
 
 __version__ = "0.1.0"
-__all__ = ["KnowledgeGraph", "Run", "TrainConfig", "UserError", "__version__", "train", "tune"]
+__all__ = [
+    "KnowledgeGraph", "ProbeConfig", "Run", "TrainConfig", "UserError", "__version__", "train",
+    "tune",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
@@ -37,4 +41,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
         from nscaching.config import TrainConfig
 
         return TrainConfig
+    if name == "ProbeConfig":
+        from nscaching.probes import ProbeConfig
+
+        return ProbeConfig
     raise AttributeError(f"module 'nscaching' has no attribute {name!r}")

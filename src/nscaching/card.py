@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nscaching.config import TrainConfig, flag
 from nscaching.evaluation import METRICS
+from nscaching.probes import ProbeConfig
 
 if TYPE_CHECKING:
     from nscaching.run import Run
 
 __all__ = ["command", "write_card"]
+
+
+PROBED = """
+Left by probes, where they were asked for: `scores.jsonl` the score differences of watched triples,
+`snapshots/` the cache after some epochs.
+"""
 
 
 def command(run: Run) -> str:
@@ -30,7 +38,24 @@ def command(run: Run) -> str:
                 words.append(flag(field.name) if value else flag(f"no_{field.name}"))
             else:
                 words += [flag(field.name), str(value)]
-    return shlex.join([*words, "--out", run.name])
+    for name, value in run.probes.to_dict().items():
+        if value != getattr(ProbeConfig(), name):
+            words.append(flag(name))
+            if not isinstance(value, bool):
+                words += map(str, value if isinstance(value, tuple) else [value])
+    return " ".join(map(_quoted, [*words, "--out", run.name]))
+
+
+def _quoted(word: str) -> str:
+    """Quote a word for a shell, and keep it on one line."""
+    if not any(unicodedata.category(c) == "Cc" for c in word):
+        return shlex.quote(word)
+    plain = word.replace("\\", "\\\\").replace("'", "\\'")
+    return (
+        "$'"
+        + "".join(f"\\x{ord(c):02x}" if unicodedata.category(c) == "Cc" else c for c in plain)
+        + "'"
+    )
 
 
 def write_card(run: Run, path: Path) -> None:
@@ -83,7 +108,7 @@ the worst possible rank). Hit@k counts ranks up to k.
 the parameters; `cache.safetensors` what the sampler kept at the end of training, if it keeps
 anything (a cache, a generator); `vocabulary.json` and `triples.safetensors` names and data;
 `report.html` all of this to look at, with results by relation, examples and the cache.
-
+{PROBED if run.probes.on else ""}
     nscaching evaluate {shlex.quote(run.name)}
     nscaching predict {shlex.quote(run.name)} --head NAME --relation NAME
 """

@@ -132,11 +132,16 @@ def _defaults(words: list[str]) -> Train | None:
         return Train(where=data, settings=settings)
     if not paths:
         return None
-    from nscaching.run_folder import read_settings
+    from nscaching.run_folder import read_probes, read_settings
 
-    source, settings = read_settings(user_path(paths[-1]))
+    file = user_path(paths[-1])
+    source, settings = read_settings(file)
     return Train(
-        where=source.data, settings=settings, labels=source.labels, split_seed=source.split_seed
+        where=source.data,
+        settings=settings,
+        probes=read_probes(file),
+        labels=source.labels,
+        split_seed=source.split_seed,
     )
 
 

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from nscaching.errors import UserError, unknown
 
-__all__ = ["TrainConfig", "check_type", "read_toml", "write_toml"]
+__all__ = ["TrainConfig", "check_type", "flag", "from_values", "read_toml", "write_toml"]
+
+Config = TypeVar("Config")
 
 MOST = 2**31 - 1  # of any whole number: beyond it PyTorch's seeds and sizes overflow
 MOST_THREADS = 1024  # far beyond it OpenMP ends the process
 
 
-@functools.cache  # reading annotations takes a millisecond
-def _hints() -> dict[str, Any]:
-    return get_type_hints(TrainConfig)
+_known_hints: dict[type, dict[str, Any]] = {}  # reading annotations takes a millisecond
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    if cls not in _known_hints:
+        _known_hints[cls] = get_type_hints(cls)
+    return _known_hints[cls]
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,7 @@ class TrainConfig:
     """Run folder whose parameters to start from; empty: a Xavier start."""
 
     def __post_init__(self) -> None:
-        for name, hint in _hints().items():
+        for name, hint in _hints(type(self)).items():
             object.__setattr__(self, name, check_type(flag(name), hint, getattr(self, name)))
         least = {"seed": 0, "lazy": 0, "validate_every": 0, "patience": 0, "threads": 0}
         least |= {"dim": 1, "epochs": 1, "batch_size": 1, "n1": 1, "n2": 1}
@@ -132,23 +137,28 @@ class TrainConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any], where: str = "configuration") -> TrainConfig:
         """Build a configuration from plain values; errors name ``where``, the key and the value."""
-        hints = _hints()
-        for key in values:
-            if key not in hints:
-                raise UserError(f"{where}: {unknown('key', key, hints)}")
-        checked = {
-            key: check_type(f"{where}: {key}", hints[key], value) for key, value in values.items()
-        }
-        try:
-            return cls(**checked)
-        except UserError as error:
-            raise UserError(f"{where}: {error}") from None
+        return from_values(cls, values, where)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values, without those that are left open."""
         return {
             name: value for name, value in dataclasses.asdict(self).items() if value is not None
         }
+
+
+def from_values(cls: type[Config], values: dict[str, Any], where: str) -> Config:
+    """Build a dataclass from plain values; errors name ``where``, the key and the value."""
+    hints = _hints(cls)
+    for key in values:
+        if key not in hints:
+            raise UserError(f"{where}: {unknown('key', key, hints)}")
+    checked = {
+        key: check_type(f"{where}: {key}", hints[key], value) for key, value in values.items()
+    }
+    try:
+        return cls(**checked)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
 
 
 def flag(name: str) -> str:
@@ -162,6 +172,10 @@ def check_type(what: str, hint: Any, value: Any) -> Any:  # noqa: ANN401  (any f
         if value is None:
             return None
         hint = get_args(hint)[0]
+    if get_origin(hint) is tuple:  # of any length; a list in a file
+        if not isinstance(value, list | tuple):
+            raise UserError(f"{what} must be a list, not {value!r}")
+        return tuple(check_type(what, get_args(hint)[0], member) for member in value)
     if get_origin(hint) is Literal:
         choices = get_args(hint)
         if value not in choices or type(value) is not type(choices[0]):

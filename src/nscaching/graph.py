@@ -15,7 +15,9 @@ import numpy.typing as npt
 from nscaching.answers import AnswerIndex, Ids, Longs
 from nscaching.errors import UserError, unknown
 
-__all__ = ["SPLITS", "AnswerIndex", "Ids", "KnowledgeGraph", "Labelled", "Side", "Source"]
+__all__ = [
+    "SPLITS", "AnswerIndex", "Ids", "KnowledgeGraph", "Labelled", "Side", "Source", "distinct",
+]  # fmt: skip
 
 Column = TypeVar("Column")
 

@@ -13,7 +13,7 @@ from nscaching.errors import UserError, unknown
 from nscaching.graph import SPLITS, KnowledgeGraph, Side
 from nscaching.models import Model, finite
 
-__all__ = ["Answer", "predict"]
+__all__ = ["Answer", "known_answers", "predict"]
 
 Known = Literal["hide", "mark"]
 
@@ -61,7 +61,7 @@ def predict(
     if h is not None and r is not None and t is not None:
         return query | _judge(model, graph, h, r, t)
     scores = finite(_scores(model, h, r, t))
-    split_of = _known_answers(graph, h, r, t)
+    split_of = known_answers(graph, h, r, t)
     answers: list[Answer] = []
     order = torch.argsort(scores, descending=True, stable=True)
     for best in order[: top + len(split_of)].tolist():
@@ -93,7 +93,7 @@ def _scores(model: Model, h: int | None, r: int | None, t: int | None) -> torch.
     return model.score_all(side, ids(anchor), ids(r))[0].cpu()
 
 
-def _known_answers(
+def known_answers(
     graph: KnowledgeGraph, h: int | None, r: int | None, t: int | None
 ) -> dict[int, str]:
     """Return candidate → split for the triples that stand in the graph already."""

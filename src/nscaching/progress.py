@@ -95,6 +95,8 @@ class TrainingDisplay(Bar):
             self.epoch, self.loss = record["epoch"], f"loss {record['loss']:.4f}"
             self._show(self.epoch)
             return
+        if record.get("traced"):
+            return
         self.mrr = f"  {record['split']} MRR {record['mrr']:.4f}"
         if record["split"] == "valid":
             self.mrr += f" at epoch {record['epoch']}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,24 @@ from nscaching.config import TrainConfig
 from nscaching.errors import UserError, user_path
 from nscaching.evaluation import Ranks
 from nscaching.graph import KnowledgeGraph, Side
+from nscaching.inspection import inspect
 from nscaching.models import MODELS, Model, build
 from nscaching.objectives import penalty
 from nscaching.plots import plot_run
 from nscaching.predict import Known, predict
-from nscaching.run_folder import CARD, CONFIG, PLOT, REPORT, RunFolder, default_out, read_record
+from nscaching.probes import ProbeConfig
+from nscaching.probes.files import Snapshots, append_scores, read_scores, save_snapshot
+from nscaching.probes.probes import Finding
+from nscaching.run_folder import (
+    CARD,
+    CONFIG,
+    PLOT,
+    REPORT,
+    RunFolder,
+    default_out,
+    read_probes,
+    read_record,
+)
 from nscaching.samplers import SAMPLERS
 from nscaching.tasks.neighbours import By
 from nscaching.trainer import Progress, Record, Trainer, choose_device
@@ -46,6 +59,11 @@ class Run:
     path: Path | None = None
     test_ranks: dict[Side, Ranks] | None = field(default=None, repr=False, compare=False)
     """Of the test triples, where training has just ranked them: what a report breaks down."""
+    probes: ProbeConfig = field(default_factory=ProbeConfig)
+    scores: list[Record] = field(default_factory=list)
+    """What watched triples showed: lines of scores.jsonl."""
+    snapshots: Mapping[int, dict[str, Tensor]] = field(default_factory=dict)
+    """The cache after some epochs."""
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto") -> Run:
@@ -61,12 +79,17 @@ class Run:
             raise UserError(f"{folder.path}: model and configuration differ: {reason}") from None
         model.to(choose_device(device))
         state, record = folder.read_sampler(), read_record(folder.path / CONFIG)
-        return cls(graph, config, model, folder.read_history(), epoch, state, record, folder.path)
+        run = cls(graph, config, model, folder.read_history(), epoch, state, record, folder.path)
+        run.probes = read_probes(folder.path / CONFIG)
+        run.scores, run.snapshots = read_scores(folder.path), Snapshots(folder.path)
+        return run
 
     def result(self, split: str) -> Record | None:
         """Return the ranking of a split that training recorded for the parameters it kept."""
         found = [
-            r for r in self.history if r.get("split") == split and r["epoch"] == self.best_epoch
+            r
+            for r in self.history
+            if r.get("split") == split and r["epoch"] == self.best_epoch and not r.get("traced")
         ]
         return found[-1] if found else None
 
@@ -114,6 +137,23 @@ class Run:
         """Answer a triple with one gap by name, or judge a whole one."""
         return predict(self.model, self.graph, head, relation, tail, top, known)
 
+    def inspect(
+        self,
+        head: str | None = None,
+        relation: str | None = None,
+        tail: str | None = None,
+        *,
+        epoch: int | None = None,
+        sample: int | None = None,
+        top: int | None = None,
+        seed: int = 0,
+    ) -> dict[str, Any]:
+        """Show the cache of (head, relation, ?) or (?, relation, tail) by name.
+
+        At the end, at an epoch that was kept, or some entities of it at all of them.
+        """
+        return inspect(self, head, relation, tail, epoch, sample, top, seed)
+
     def export(
         self,
         path: str | Path,
@@ -141,9 +181,12 @@ class Run:
     def save(self, path: str | Path = "", overwrite: bool = False) -> Path:
         """Write the run folder, a new one under runs/ unless told where; return where it is."""
         folder = RunFolder(path or default_out(self.graph, self.config))
-        folder.create(self.graph, self.config, overwrite, self.record)
+        folder.create(self.graph, self.config, overwrite, self.record, self.probes)
         for record in self.history:
             folder.append(record)
+        append_scores(folder.path, self.scores)
+        for epoch, cache in self.snapshots.items():
+            save_snapshot(folder.path, epoch, cache)
         return self._finish(folder)
 
     def _finish(self, folder: RunFolder) -> Path:
@@ -165,6 +208,7 @@ def train(
     graph: KnowledgeGraph,
     config: TrainConfig | None = None,
     *,
+    probes: ProbeConfig | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
     observe: Callable[[Record], None] | None = None,
@@ -176,7 +220,8 @@ def train(
 
     ``settings`` are the fields of ``TrainConfig``, changed from ``config`` or else from the
     defaults: ``train(graph, model="TransE", sampler="nscaching", epochs=100, seed=1)``. With
-    ``out`` the run folder is written while training goes on; ``observe`` hears every record,
+    ``out`` the run folder is written while training goes on; ``probes`` says what else is
+    measured; ``observe`` hears every record,
     ``progress`` every step, ``announce`` which kernels run and why.
     """
     config = TrainConfig.from_dict({**(config or TrainConfig()).to_dict(), **settings})
@@ -199,10 +244,10 @@ def train(
         config = dataclasses.replace(config, generator_pretrain=absolute)
     threads = torch.get_num_threads()
     try:
-        trainer = Trainer(graph, config, start, progress)
+        trainer = Trainer(graph, config, start, progress, probes)
         if announce is not None:
             announce(trainer.plan())
-        return _train(trainer, folder, overwrite, observe)
+        return _train(trainer, probes or ProbeConfig(), folder, overwrite, observe)
     except Exception:
         if folder is not None:
             folder.discard()
@@ -213,12 +258,14 @@ def train(
 
 def _train(
     trainer: Trainer,
+    probes: ProbeConfig,
     folder: RunFolder | None,
     overwrite: bool,
     observe: Callable[[Record], None] | None,
 ) -> Run:
     """Run a trainer, writing the run folder as it goes."""
-    run = Run(trainer.graph, trainer.config, trainer.model)
+    run = Run(trainer.graph, trainer.config, trainer.model, probes=probes)
+    snapshots: dict[int, dict[str, Tensor]] = {}
     run.record = {
         "device": trainer.device.type,
         "threads": torch.get_num_threads(),
@@ -226,7 +273,7 @@ def _train(
         "penalty": penalty(trainer.config, trainer.model),
     }
     if folder is not None:
-        folder.create(run.graph, run.config, overwrite, run.record)
+        folder.create(run.graph, run.config, overwrite, run.record, probes)
 
     def hear(record: Record) -> None:
         run.history.append(record)
@@ -237,9 +284,20 @@ def _train(
         if observe is not None:
             observe(record)
 
-    trainer.train(hear)
+    def find(finding: Finding) -> None:
+        run.scores += finding.scores
+        if folder is not None:
+            append_scores(folder.path, finding.scores)
+        if finding.cache and folder is not None:
+            save_snapshot(folder.path, finding.epoch, finding.cache)
+        elif finding.cache:
+            snapshots[finding.epoch] = finding.cache
+
+    trainer.train(hear, find)
     run.best_epoch, run.sampler_state = trainer.best_epoch, trainer.sampler.state()
     run.test_ranks = trainer.ranks.get("test")
+    run.snapshots = snapshots
     if folder is not None:
         run._finish(folder)
+        run.snapshots = Snapshots(folder.path)
     return run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -16,7 +15,10 @@ from torch import Tensor
 from nscaching import __version__, evaluation
 from nscaching.config import TrainConfig, check_type, read_toml, write_toml
 from nscaching.errors import UserError, user_path
+from nscaching.files import PARTIAL, parse_json, read_lines, read_tensors, read_text, save_tensors
 from nscaching.graph import SPLITS, Ids, KnowledgeGraph, Labelled, Source
+from nscaching.probes import ProbeConfig
+from nscaching.probes.files import SCORES, is_snapshots, remove_snapshots
 
 __all__ = [
     "CARD",
@@ -27,6 +29,7 @@ __all__ = [
     "RunFolder",
     "default_out",
     "free_path",
+    "read_probes",
     "read_record",
     "read_settings",
 ]
@@ -35,8 +38,7 @@ CONFIG, METRICS, VOCABULARY = "config.toml", "metrics.jsonl", "vocabulary.json"
 MODEL, CACHE, TRIPLES = "model.safetensors", "cache.safetensors", "triples.safetensors"
 CARD, PLOT, REPORT = "README.md", "training.png", "report.html"
 NAMES = {"name": str, "entities": list, "relations": list, "labels": dict, "notes": list}
-PARTIAL = ".partial"
-FILES = {CONFIG, METRICS, VOCABULARY, MODEL, CACHE, TRIPLES, CARD, PLOT, REPORT}
+FILES = {CONFIG, METRICS, SCORES, VOCABULARY, MODEL, CACHE, TRIPLES, CARD, PLOT, REPORT}
 
 # What a line of metrics.jsonl has at least: an epoch, or the ranking of a split.
 EPOCH_FIGURES = ("epoch", "loss", "seconds")
@@ -59,7 +61,7 @@ class RunFolder:
         if self.path.is_symlink() or not made:
             raise UserError(f"{self.path} is not a run folder, so it is not overwritten")
         for file in self.path.iterdir():
-            if file.name.removesuffix(PARTIAL) not in FILES:
+            if file.name.removesuffix(PARTIAL) not in FILES and not is_snapshots(file):
                 what = f"it holds {file.name}, which is no file of a run"
                 raise UserError(f"{self.path} is not overwritten: {what}")
 
@@ -69,6 +71,7 @@ class RunFolder:
         config: TrainConfig,
         overwrite: bool = False,
         record: dict[str, Any] | None = None,
+        probes: ProbeConfig | None = None,
     ) -> None:
         """Make the folder with configuration and data; replace an existing run only if told to.
 
@@ -80,7 +83,7 @@ class RunFolder:
             self.path = free_path(self.target.with_name(self.target.name + PARTIAL))
         try:
             self.path.mkdir(parents=True)
-            self._write_config(graph, config, record or {})
+            self._write_config(graph, config, record or {}, probes)
             self._write_graph(graph)
             (self.path / METRICS).touch()
         except (OSError, UnicodeError) as error:  # UnicodeError: a path that is not UTF-8
@@ -91,7 +94,7 @@ class RunFolder:
         """Put a run that was written beside an old one into its place."""
         if self.path != self.target:
             for file in self.target.iterdir():  # none but a run's own, as was checked
-                file.unlink()
+                (remove_snapshots if is_snapshots(file) else Path.unlink)(file)
             self.target.rmdir()
             self.path = self.path.rename(self.target)
 
@@ -107,12 +110,12 @@ class RunFolder:
 
     def save_model(self, parameters: dict[str, Tensor], epoch: int) -> None:
         """Write the parameters of an epoch."""
-        self._save(MODEL, parameters, {"epoch": str(epoch)})
+        save_tensors(self.path / MODEL, parameters, {"epoch": str(epoch)})
 
     def save_sampler(self, state: dict[str, Tensor]) -> None:
         """Write what the sampler keeps, if it keeps anything."""
         if state:
-            self._save(CACHE, state)
+            save_tensors(self.path / CACHE, state)
 
     def read_config(self) -> tuple[Source, TrainConfig]:
         """Read the configuration."""
@@ -122,20 +125,13 @@ class RunFolder:
 
     def read_history(self) -> list[dict[str, Any]]:
         """Read metrics.jsonl."""
-        records = []
-        for number, line in enumerate(self._read_text(METRICS).split("\n"), 1):
-            if line:
-                record = _from_json(f"{self.path / METRICS}:{number}", line)
-                if not _is_record(record):
-                    raise UserError(f"{self.path / METRICS}:{number}: not a line of metrics")
-                records.append(record)
-        return records
+        return read_lines(self.path / METRICS, _is_record, "metrics")
 
     def read_model(self) -> tuple[dict[str, Tensor], int]:
         """Read the parameters and the epoch they are of."""
         if not (self.path / MODEL).is_file():
             raise UserError(f"{self.path} holds no model: its training did not get that far")
-        tensors, metadata = self._load(MODEL)
+        tensors, metadata = read_tensors(self.path / MODEL)
         epoch = metadata.get("epoch", "")
         if not (epoch.isascii() and epoch.isdigit()):
             raise UserError(f"{self.path / MODEL}: does not say of which epoch it is")
@@ -143,15 +139,15 @@ class RunFolder:
 
     def read_sampler(self) -> dict[str, Tensor]:
         """Read what the sampler kept."""
-        return self._load(CACHE)[0] if (self.path / CACHE).is_file() else {}
+        return read_tensors(self.path / CACHE)[0] if (self.path / CACHE).is_file() else {}
 
     def read_graph(self, source: Source) -> KnowledgeGraph:
         """Read names and triples."""
-        names = _from_json(f"{self.path / VOCABULARY}", self._read_text(VOCABULARY))
+        names = parse_json(f"{self.path / VOCABULARY}", read_text(self.path / VOCABULARY))
         if not _is_vocabulary(names):
             raise UserError(f"{self.path / VOCABULARY}: not the vocabulary of a run")
         entities, relations = len(names["entities"]), len(names["relations"])
-        tensors, origins = self._load(TRIPLES)
+        tensors, origins = read_tensors(self.path / TRIPLES)
 
         def rows(name: str, *bounds: int) -> Ids:
             tensor = tensors.get(name, torch.empty(0))
@@ -173,17 +169,16 @@ class RunFolder:
         }
         return KnowledgeGraph(**names, **splits, source=source, labelled=labelled)
 
-    def _read_text(self, name: str) -> str:
-        try:
-            return (self.path / name).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise UserError(f"{self.path / name}: cannot read it: {reason}") from error
-
     def _write_config(
-        self, graph: KnowledgeGraph, config: TrainConfig, record: dict[str, Any]
+        self,
+        graph: KnowledgeGraph,
+        config: TrainConfig,
+        record: dict[str, Any],
+        probes: ProbeConfig | None,
     ) -> None:
         values = dataclasses.asdict(graph.source) | config.to_dict()
+        if probes is not None and probes.on:
+            values["probes"] = probes.to_dict()
         written = {"nscaching": __version__, "torch": torch.__version__}
         values["record"] = written | {"data_fingerprint": graph.fingerprint} | record
         write_toml(self.path / CONFIG, values)
@@ -196,32 +191,8 @@ class RunFolder:
         for split, labelled in graph.labelled.items():
             rows = np.column_stack([labelled.triples, labelled.truth]).astype(np.int32)
             tensors[f"{split}_labelled"] = torch.from_numpy(rows)
-        self._save(TRIPLES, tensors, {split: part.origin for split, part in graph.labelled.items()})
-
-    def _save(
-        self, name: str, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None
-    ) -> None:
-        from safetensors.torch import save_file
-
-        unfinished = self.path / f"{name}{PARTIAL}"
-        whole = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-        unfinished.touch()
-        mode = (
-            unfinished.stat().st_mode
-        )  # as for any new file; the library's own are for one reader
-        save_file(whole, unfinished, metadata)
-        unfinished.chmod(mode)
-        os.replace(unfinished, self.path / name)  # noqa: PTH105  (the name says that it replaces)
-
-    def _load(self, name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(self.path / name, framework="pt") as file:
-                names = list(file.keys())
-                return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
-        except (OSError, SafetensorError) as error:
-            raise UserError(f"{self.path / name}: cannot read it: {error}") from error
+        origins = {split: part.origin for split, part in graph.labelled.items()}
+        save_tensors(self.path / TRIPLES, tensors, origins)
 
 
 def free_path(path: Path) -> Path:
@@ -247,14 +218,19 @@ def read_record(path: Path) -> dict[str, Any]:
     return record
 
 
+def read_probes(path: Path) -> ProbeConfig:
+    """Read the table of probes of a configuration file, if it has one."""
+    table = read_toml(path).get("probes", {})
+    if not isinstance(table, dict):
+        raise UserError(f"{path}: probes must be a table, not {table!r}")
+    return ProbeConfig.from_dict(_as_keys(f"{path}: probes", table), f"{path}: probes")
+
+
 def read_settings(path: Path) -> tuple[Source, TrainConfig]:
     """Read a configuration file: where the data are, and every hyperparameter."""
-    values = read_toml(path)
-    values.pop("record", None)
-    for key in [key for key in values if "-" in key]:  # as the flag is written
-        if key.replace("-", "_") in values:
-            raise UserError(f"{path}: {key} is given twice")
-        values[key.replace("-", "_")] = values.pop(key)
+    values = _as_keys(str(path), read_toml(path))
+    for table in ("record", "probes"):
+        values.pop(table, None)
     origin = {
         key: check_type(f"{path}: {key}", hint, values.pop(key))
         for key, hint in get_type_hints(Source).items()
@@ -263,11 +239,12 @@ def read_settings(path: Path) -> tuple[Source, TrainConfig]:
     return Source(**origin), TrainConfig.from_dict(values, str(path))
 
 
-def _from_json(where: str, text: str) -> Any:  # noqa: ANN401  (JSON may be anything)
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}: cannot read it: {error}") from error
+def _as_keys(where: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values with their keys as fields are written, not as flags."""
+    for key in values:
+        if "-" in key and key.replace("-", "_") in values:
+            raise UserError(f"{where}: {key} is given twice")
+    return {key.replace("-", "_"): value for key, value in values.items()}
 
 
 def _is_record(value: Any) -> bool:  # noqa: ANN401

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import unicodedata
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from rich.text import Text
 from nscaching.errors import UserError
 from nscaching.evaluation import METRICS
 
-__all__ = ["HEADINGS", "metric_cells", "print_json", "print_table", "say"]
+__all__ = ["HEADINGS", "metric_cells", "plain", "print_json", "print_table", "say"]
 
 # In a file or a pipe, no line of a table is broken.
 FILE_WIDTH = 1 << 16
@@ -32,11 +33,16 @@ def print_json(value: object) -> None:
     sys.stdout.write(text + "\n")
 
 
-def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
-    """Print a table; all but the first column are figures. Names are shown as they are."""
+def print_table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    title: str = "",
+    words: Sequence[int] = (0,),
+) -> None:
+    """Print a table; all but the columns of words are figures. Names are shown as they are."""
     table = Table(title=Text(title) if title else None, title_justify="left", box=None)
     for i, heading in enumerate(headings):
-        justify: Literal["left", "right"] = "left" if i == 0 else "right"
+        justify: Literal["left", "right"] = "left" if i in words else "right"
         table.add_column(Text(heading, style="bold"), justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
@@ -54,3 +60,10 @@ def say(what: Table | str) -> None:
 def metric_cells(values: dict[str, Any]) -> list[str]:
     """Return the metrics of a ranking as cells of a table."""
     return [f"{values[m]:,.1f}" if m == "mr" else f"{values[m]:.4f}" for m in METRICS]
+
+
+def plain(name: str) -> str:
+    """Return a name on one line, with what a terminal would obey made visible."""
+    return "".join(
+        c.encode("unicode_escape").decode() if unicodedata.category(c) == "Cc" else c for c in name
+    )

@@ -19,7 +19,9 @@ from nscaching.kernels import AutogradLearner, KVsAll, Learner, Learning, choose
 from nscaching.kernels.codes import FORMS
 from nscaching.models import build
 from nscaching.objectives import choose_objective, penalty
-from nscaching.probes import EpochMeter
+from nscaching.probes import ProbeConfig
+from nscaching.probes.epoch import EpochMeter
+from nscaching.probes.probes import Finding, Probes
 from nscaching.samplers import SAMPLERS
 
 __all__ = ["Progress", "Record", "Trainer", "choose_device"]
@@ -40,6 +42,7 @@ class Trainer:
         config: TrainConfig,
         start: dict[str, Tensor] | None = None,
         progress: Progress | None = None,
+        probes: ProbeConfig | None = None,
     ) -> None:
         if not len(graph.train):
             raise UserError(f"{graph.name} has no training triples")
@@ -72,6 +75,11 @@ class Trainer:
             cubes=strength if cubes else 0.0,
         )
         self.learner = self._new_learner(learning)
+        self.probes = self.repeats = None
+        if probes is not None and probes.on:
+            parts = self.model, self.sampler, self.triples, self.kernels
+            self.probes = Probes(probes, graph, config, *parts, _seed(config, 3))
+            self.repeats = self.probes.repeats
         self.meter = EpochMeter(self.device)
         # Without a form that kernels know, a refresh finds out how many keys there are.
         steady = self.learner.steady and (self.model.form in FORMS or not self.sampler.has_cache)
@@ -104,22 +112,35 @@ class Trainer:
                 )
         return "; ".join(parts)
 
-    def train(self, observe: Callable[[Record], None]) -> None:
+    def train(
+        self,
+        observe: Callable[[Record], None],
+        find: Callable[[Finding], None] = lambda finding: None,
+    ) -> None:
         """Run all epochs and rank the test triples with the parameters that were best.
 
-        ``observe`` hears a record after each epoch and each ranking.
+        ``observe`` hears a record after each epoch and each ranking, ``find`` what probes found.
         """
         without_gain = 0
-        every = self.config.validate_every if len(self.graph.valid) else 0
+        every, validates = self.config.validate_every, len(self.graph.valid) > 0
+        if self.probes is not None:
+            find(self.probes.look(0))
         for epoch in range(1, self.config.epochs + 1):
             observe(self.epoch(epoch))
-            if every and (epoch % every == 0 or epoch == self.config.epochs):
+            last = epoch == self.config.epochs
+            due = every > 0 and (epoch % every == 0 or last)
+            if due and validates:
                 record = self.validate(epoch)
                 without_gain = 0 if record["best"] else without_gain + 1
                 observe(record)
-                if self.config.patience and without_gain >= self.config.patience:
-                    break
-        if not every:
+                last = last or 0 < self.config.patience <= without_gain
+            if self.probes is not None:
+                if due and self.probes.trace_test:
+                    observe({**self.rank("test", epoch), "traced": True})
+                find(self.probes.look(epoch, last))
+            if last:
+                break
+        if not (every and validates):
             self.keep(self.config.epochs)
         self.model.load_state_dict(self.best)
         self.learner.reload()
@@ -142,14 +163,18 @@ class Trainer:
             raise UserError(f"the loss is {record['loss']} in epoch {epoch}: try a lower --lr")
         if not abs(record.get("generator_loss", 0.0)) < float("inf"):
             raise UserError(f"the generator diverged in epoch {epoch}: try a lower --generator-lr")
-        return record
+        return record if self.probes is None else record | self.probes.figures(epoch)
 
     def _step(self, rows: Tensor) -> None:
         """Learn from the triples of some rows [B]."""
         batch = self.triples.batch(rows)
         negatives = self.sampler.sample(batch, self.model)  # Algorithm 2, steps 5 to 7
+        if self.repeats is not None:
+            self.repeats.record(rows, negatives)
         self.sampler.update(batch, self.model)  # step 8, Algorithm 3
         self.learner.step(batch, negatives, self.meter.sums)  # steps 9 and 10
+        if self.repeats is not None:
+            self.repeats.join()
 
     def validate(self, epoch: int) -> Record:
         """Rank the validation triples and keep the parameters if they are the best so far."""

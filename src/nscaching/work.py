@@ -16,6 +16,7 @@ from nscaching.kernels import choose_kernels
 from nscaching.models import MODELS
 from nscaching.objectives import choose_objective
 from nscaching.plots import plot_comparison
+from nscaching.probes import ProbeConfig
 from nscaching.progress import TrainingDisplay, counting, downloading, when_slow
 from nscaching.run import Run
 from nscaching.run import train as train_run
@@ -71,13 +72,18 @@ def note_differences(graph: KnowledgeGraph, config: TrainConfig, file: Path) -> 
 
 
 def train(
-    graph: KnowledgeGraph, config: TrainConfig, out: str | Path, overwrite: bool = False
+    graph: KnowledgeGraph,
+    config: TrainConfig,
+    out: str | Path,
+    overwrite: bool = False,
+    probes: ProbeConfig | None = None,
 ) -> Run:
     """Train with a progress bar."""
     with TrainingDisplay(f"{config.model} {config.sampler}", config) as display:
         return train_run(
             graph,
             config,
+            probes=probes,
             out=out,
             overwrite=overwrite,
             observe=display.observe,

@@ -2,6 +2,7 @@
 
 from nscaching.verbs._base import Verb
 from nscaching.verbs.asking import Classify, Evaluate, Export, Neighbours, Predict
+from nscaching.verbs.inspecting import Inspect
 from nscaching.verbs.making import Compare, Datasets, Demo, Train
 from nscaching.verbs.reporting import Report
 from nscaching.verbs.reproducing import Presets, Reproduce
@@ -18,6 +19,7 @@ VERBS: dict[str, type[Verb]] = {
     "classify": Classify,
     "predict": Predict,
     "neighbours": Neighbours,
+    "inspect": Inspect,
     "export": Export,
     "compare": Compare,
     "presets": Presets,

@@ -10,6 +10,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError, user_path
+from nscaching.probes import ProbeConfig
 from nscaching.verbs._base import Json
 
 __all__ = ["Compare", "Datasets", "Demo", "Train"]
@@ -43,6 +44,7 @@ class Train:
         arg(metavar="WHERE", help="A known data set, a folder with train/valid/test, or a file."),
     ] = ""
     settings: OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)
+    probes: OmitArgPrefixes[ProbeConfig] = field(default_factory=ProbeConfig)
     out: str = ""
     """Run folder to write; empty: a new one under runs/."""
     overwrite: bool = False
@@ -66,12 +68,14 @@ class Train:
         if not self.where:
             raise UserError("say what to train on: a known data set, a folder or a file")
         work.check(self.settings, self.out, self.overwrite)
+        self.probes.check(self.settings)
         graph = work.load(self.where, self.labels, self.split_seed)
         if self.config:
             work.note_differences(graph, self.settings, user_path(self.config))
         show.graph(graph)
         out = self.out or default_out(graph, self.settings)
-        show.run(work.train(graph, self.settings, out, self.overwrite), self.json)
+        run = work.train(graph, self.settings, out, self.overwrite, self.probes)
+        show.run(run, self.json)
 
 
 @dataclass(frozen=True)

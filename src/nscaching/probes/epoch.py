@@ -1,4 +1,4 @@
-"""What the paper measures while training."""
+"""What every epoch measures: loss, non-zero-loss ratio (NZL) and gradient norm."""
 
 from __future__ import annotations
 

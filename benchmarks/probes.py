@@ -1,0 +1,146 @@
+"""What the probes of training cost: epochs without and with them in turn, in one process.
+
+python benchmarks/probes.py [--data fb15k237] [--model TransE] [--sampler nscaching] [--epochs 20]
+
+The window of repeats is --epochs long; ten triples are watched and the cache is kept at the start
+and at the end. Runs of the paper are fifty times as long: what happens at a few epochs alone weighs
+less there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nscaching import KnowledgeGraph, ProbeConfig, TrainConfig
+from nscaching.probes.files import append_scores, save_snapshot
+from nscaching.trainer import Trainer
+
+Work = Callable[..., Any]
+
+WARM_UP = 3  # epochs: compile, record CUDA graphs
+
+
+def machine(device: torch.device) -> str:
+    """Say what this is measured on."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()}, {torch.get_num_threads()} of {os.cpu_count()} cores"
+
+
+class Stopwatch:
+    """Collects the seconds that work takes, under names.
+
+    On a CPU they are seconds of its processors, which other programs do not make longer.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.seconds = device, defaultdict[str, list[float]](list)
+
+    def now(self) -> float:
+        """Return the time, once the device has finished."""
+        if self.device.type == "cpu":
+            return time.process_time()
+        torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def __call__(self, name: str, work: Work) -> Work:
+        """Return the same work, timed."""
+
+        def timed(*given: Any) -> Any:  # noqa: ANN401
+            began = self.now()
+            found = work(*given)
+            self.seconds[name].append(self.now() - began)
+            return found
+
+        return timed
+
+
+def keep(trainer: Trainer, folder: Path, epoch: int, last: bool) -> None:
+    """Look as training does, and write what was found."""
+    assert trainer.probes is not None
+    finding = trainer.probes.look(epoch, last)
+    append_scores(folder, finding.scores)
+    if finding.cache:
+        save_snapshot(folder, epoch, finding.cache)
+
+
+def measure(graph: KnowledgeGraph, config: TrainConfig, epochs: int) -> dict[str, float]:
+    """Train without and with all probes in turn; return seconds of an epoch, and of each part."""
+    cached = config.sampler == "nscaching"
+    asked = ProbeConfig(
+        probe_repeats=epochs,
+        probe_changes=cached,
+        watch=10,
+        watch_every=epochs,
+        snapshots=(0, epochs) if cached else (),
+    )
+    off, on = Trainer(graph, config), Trainer(graph, config, probes=asked)
+    assert on.probes is not None
+    watch = Stopwatch(off.device)
+    on.probes.figures = watch("figures", on.probes.figures)  # type: ignore[method-assign]
+    turns = [watch("off", off.epoch), watch("on", on.epoch)]
+    look = watch("look", keep)
+    with tempfile.TemporaryDirectory() as folder:
+        for epoch in range(1 - WARM_UP, epochs + 1):
+            for turn in turns:
+                turn(epoch)
+            turns.reverse()  # each goes first in every other epoch
+            if epoch >= 0:
+                look(on, Path(folder), epoch, epoch == epochs)
+    seconds = {name: taken[WARM_UP:] for name, taken in watch.seconds.items()}
+    steps = [whole - part for whole, part in zip(seconds["on"], seconds["figures"], strict=True)]
+    return {
+        "off": statistics.median(seconds["off"]),
+        "on": statistics.median(steps),
+        # Apart from the steps themselves, the sums: a window's end is one epoch in many.
+        "figures": sum(seconds["figures"]) / epochs,
+        "look": sum(watch.seconds["look"]) / epochs,
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", default="fb15k237")
+    parser.add_argument("--model", default="TransE")
+    parser.add_argument("--sampler", nargs="+", default=["nscaching", "bernoulli"])
+    parser.add_argument("--batch-size", type=int, default=4096)
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--threads", type=int, default=0)
+    chosen = parser.parse_args()
+    graph = KnowledgeGraph.load(chosen.data)
+    for number, sampler in enumerate(chosen.sampler):
+        config = TrainConfig(
+            model=chosen.model,
+            sampler=sampler,
+            batch_size=chosen.batch_size,
+            epochs=chosen.epochs,
+            device=chosen.device,
+            threads=chosen.threads,
+        )
+        found = measure(graph, config, chosen.epochs)
+        if not number:
+            device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+            device = torch.device("cpu") if chosen.device == "cpu" else device
+            print(f"{graph.name}, {chosen.model}, {chosen.epochs} epochs; {machine(device)}")
+            print("| sampler | off, s | steps | figures | watch, snapshots | on / off |")
+            print("|---|---|---|---|---|---|")
+        off, parts = found["off"], [found["on"] - found["off"], found["figures"], found["look"]]
+        shares = " | ".join(f"{100 * part / off:+.2f}%" for part in parts)
+        print(f"| {sampler} | {off:.4f} | {shares} | {1 + sum(parts) / off:.3f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

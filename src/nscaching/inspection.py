@@ -1,0 +1,148 @@
+"""What the negative cache holds for one query, by name, at any epoch that was kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from nscaching.errors import UserError
+from nscaching.graph import Ids, KnowledgeGraph, Side
+from nscaching.models import Model, finite
+from nscaching.predict import known_answers
+
+if TYPE_CHECKING:
+    from nscaching.run import Run
+
+__all__ = ["inspect"]
+
+MOST_NAMED = 10
+"""How many names an error offers."""
+
+
+def inspect(
+    run: Run,
+    head: str | None = None,
+    relation: str | None = None,
+    tail: str | None = None,
+    epoch: int | None = None,
+    sample: int | None = None,
+    top: int | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Show the cache of (head, relation, ?) or of (?, relation, tail), best scores first.
+
+    Without an epoch it is the cache at the end of training; with ``sample`` or ``top``, some
+    entities of every epoch that was kept: drawn by seed, or best by score. All scores are those of
+    the run's model.
+    """
+    if relation is None or (head is None) == (tail is None):
+        raise UserError("give --relation and one of --head and --tail")
+    if sample is not None and top is not None:
+        raise UserError("give --sample or --top, not both")
+    for flag, value in (("--sample", sample), ("--top", top)):
+        if value is not None and value < 1:
+            raise UserError(f"{flag} must be at least 1, not {value}")
+    if seed < 0:
+        raise UserError(f"--seed must be at least 0, not {seed}")
+    recorded = _recorded(run)
+    graph, side = run.graph, Side.HEAD if head is None else Side.TAIL
+    anchor, r = graph.entity_id(str(tail if head is None else head)), graph.relation_id(relation)
+    key = _key(graph, side, anchor, r)
+    if epoch is not None and epoch not in recorded:
+        raise UserError(f"epoch {epoch} is not recorded; known: {', '.join(map(str, recorded))}")
+    if epoch is not None:
+        epochs = [epoch]
+    else:
+        epochs = recorded[-1:] if sample is None and top is None else recorded
+    h, t = (anchor, None) if side is Side.TAIL else (None, anchor)
+    split_of, random, shown = known_answers(graph, h, r, t), np.random.default_rng(seed), []
+    for number in epochs:
+        cached = _row(run, number, side, key)
+        entities = distinct = np.unique(cached)
+        if sample is not None and sample < len(distinct):
+            entities = random.choice(distinct, sample, replace=False)
+        scores = _scores(run.model, side, anchor, r, entities)
+        order = np.argsort(-scores, kind="stable")[:top]
+        entries = [
+            {
+                "name": graph.entities[entity],
+                "label": graph.label(entity),
+                "score": score,
+                "known": split_of.get(entity, ""),
+            }
+            for entity, score in zip(entities[order].tolist(), scores[order].tolist(), strict=True)
+        ]
+        known = sum(entity in split_of for entity in distinct.tolist())
+        sizes = {"slots": len(cached), "distinct": len(distinct), "known": known}
+        shown.append({"epoch": number, **sizes, "entities": entries})
+    return {
+        "head": None if h is None else graph.label(h),
+        "relation": graph.relations[r],
+        "tail": None if t is None else graph.label(t),
+        "recorded": recorded,
+        "epochs": shown,
+    }
+
+
+def _last_epoch(run: Run) -> int:
+    return max((record["epoch"] for record in run.history if "split" not in record), default=0)
+
+
+def _recorded(run: Run) -> list[int]:
+    """Return the epochs whose cache was kept; the last is that of the end."""
+    final = [_last_epoch(run)] if "head_cache" in run.sampler_state else []
+    recorded = sorted({*run.snapshots, *final})
+    if not recorded:
+        raise UserError(
+            f"{run.name} holds no cache: its sampler is {run.config.sampler}; known: nscaching"
+        )
+    return recorded
+
+
+def _row(run: Run, epoch: int, side: Side, key: int) -> Ids:
+    """Return the entities [N1] that a key had in an epoch."""
+    state = run.snapshots.get(epoch, run.sampler_state)
+    cache = state.get(f"{side.value}_cache", torch.empty(0))
+    entities, keys = len(run.graph.entities), len(run.graph.train_index[side])
+    if cache.shape[:1] != (keys,) or cache.dim() != 2 or cache.is_floating_point():
+        raise UserError(f"{run.name}: its cache of epoch {epoch} does not fit the data")
+    row: Ids = cache[key].cpu().numpy()
+    if not ((row >= 0) & (row < entities)).all():
+        raise UserError(f"{run.name}: its cache of epoch {epoch} does not fit the names")
+    return row
+
+
+def _key(graph: KnowledgeGraph, side: Side, anchor: int, relation: int) -> int:
+    """Return the key of a query, or say which queries of that entity or relation there are."""
+    ids = (np.array([number], np.int32) for number in (anchor, relation))
+    key = int(graph.train_index[side].keys(*ids)[0])
+    if key >= 0:
+        return key
+    name, rows = graph.label(anchor), graph.train
+    place = 2 if side is Side.HEAD else 0  # of the anchor in a triple
+    query = f"(?, {graph.relations[relation]}, {name})"
+    if side is Side.TAIL:
+        query = f"({name}, {graph.relations[relation]}, ?)"
+    known = [graph.relations[i] for i in np.unique(rows[rows[:, place] == anchor, 1])]
+    what = f"relations of {name} there"
+    if not known:
+        known = [graph.label(i) for i in np.unique(rows[rows[:, 1] == relation, place])]
+        what = f"{'tails' if side is Side.HEAD else 'heads'} of {graph.relations[relation]} there"
+    named = ", ".join(known[:MOST_NAMED]) + (", …" if len(known) > MOST_NAMED else "")
+    raise UserError(f"{query} has no cache: no training triple fits; {what}: {named or 'none'}")
+
+
+@torch.no_grad()
+def _scores(
+    model: Model, side: Side, anchor: int, relation: int, entities: Ids
+) -> npt.NDArray[np.float32]:
+    """Return the scores of some entities as answers to a query."""
+    device = model.entity.device
+    query = torch.tensor([[anchor], [relation]], device=device)
+    candidates = torch.from_numpy(entities).long().to(device).unsqueeze(0)
+    scores = finite(model.score_candidates(side, query[0], query[1], candidates))
+    found: npt.NDArray[np.float32] = scores[0].cpu().numpy()
+    return found

@@ -1,0 +1,84 @@
+"""Which probes a training run carries: one dataclass that is flags and a table of the TOML file."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+from nscaching.config import MOST, TrainConfig, check_type, flag, from_values
+from nscaching.errors import UserError
+
+__all__ = ["ProbeConfig"]
+
+
+@dataclass(frozen=True)
+class ProbeConfig:
+    """What training measures beside loss and ranking; all of it is off unless asked for."""
+
+    probe_repeats: int = 0
+    """Every so many epochs, the share of their negatives that occurred before; 0: off."""
+    probe_changes: bool = False
+    """After every epoch, how many elements of a cache row are new (nscaching)."""
+    probe_test: bool = False
+    """Rank the test triples with every validation, to be drawn later; nothing is chosen by it."""
+    watch: int = 0
+    """Training triples, chosen by seed, whose score differences are recorded; 0: none."""
+    watch_triple: tuple[str, ...] = ()
+    """Triples to watch, each as head, tab, relation, tab, tail in one word."""
+    watch_every: int = 20
+    """Epochs between the records of watched triples; the start and the end are always there."""
+    snapshots: tuple[int, ...] = ()
+    """Epochs after which the whole cache is kept; 0: the start (nscaching)."""
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(type(self)).items():
+            object.__setattr__(self, name, check_type(flag(name), hint, getattr(self, name)))
+        for name, least in (("probe_repeats", 0), ("watch", 0), ("watch_every", 1)):
+            value = getattr(self, name)
+            if not least <= value <= MOST:
+                kind, limit = ("least", least) if value < least else ("most", MOST)
+                raise UserError(f"{flag(name)} must be at {kind} {limit}, not {value}")
+        for triple in self.watch_triple:
+            self.parts(triple)
+        for epoch in self.snapshots:
+            if epoch < 0:
+                raise UserError(f"--snapshots must be at least 0, not {epoch}")
+        object.__setattr__(self, "snapshots", tuple(sorted(set(self.snapshots))))
+
+    @staticmethod
+    def parts(triple: str) -> tuple[str, str, str]:
+        """Return head, relation and tail of a watched triple."""
+        parts = triple.split("\t")
+        if len(parts) != 3:
+            raise UserError(
+                f"--watch-triple {triple!r} must be head, tab, relation, tab, tail; "
+                r"in most shells $'head\trelation\ttail'"
+            )
+        return parts[0], parts[1], parts[2]
+
+    def check(self, config: TrainConfig) -> None:
+        """Find what does not go with the settings of the training."""
+        if self.probe_repeats > config.epochs:
+            raise UserError(
+                f"--probe-repeats {self.probe_repeats} is more than --epochs {config.epochs}"
+            )
+        if self.probe_test and not config.validate_every:
+            raise UserError("--probe-test goes with validation: give --validate-every too")
+        if self.snapshots and self.snapshots[-1] > config.epochs:
+            raise UserError(f"--snapshots {self.snapshots[-1]} is beyond --epochs {config.epochs}")
+
+    @property
+    def on(self) -> bool:
+        """Whether anything is measured at all."""
+        asked = self.probe_repeats, self.probe_changes, self.probe_test, self.watch
+        return any(asked) or bool(self.watch_triple or self.snapshots)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], where: str = "probes") -> ProbeConfig:
+        """Build it from plain values; errors name ``where``, the key and the value."""
+        return from_values(cls, values, where)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values."""
+        return dataclasses.asdict(self)

@@ -1,0 +1,87 @@
+"""What probes leave in a run folder: scores.jsonl, and a snapshot of the cache for each epoch."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from nscaching.errors import UserError
+from nscaching.files import PARTIAL, read_lines, read_tensors, save_tensors
+
+__all__ = [
+    "SCORES", "Snapshots", "append_scores", "is_snapshots", "read_scores", "remove_snapshots",
+    "save_snapshot",
+]  # fmt: skip
+
+SCORES, SNAPSHOTS = "scores.jsonl", "snapshots"
+NAME = re.compile(rf"cache-(\d{{6,}})\.safetensors(?:{re.escape(PARTIAL)})?")
+
+
+def append_scores(folder: Path, lines: list[dict[str, Any]]) -> None:
+    """Add the lines of an epoch in one go."""
+    if lines:
+        with (folder / SCORES).open("a", encoding="utf-8") as file:
+            file.write("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def read_scores(folder: Path) -> list[dict[str, Any]]:
+    """Read what watched triples left, if there were any."""
+    if not (folder / SCORES).is_file():
+        return []
+    return read_lines(folder / SCORES, _is_line, "scores")
+
+
+def save_snapshot(folder: Path, epoch: int, cache: Mapping[str, Tensor]) -> None:
+    """Write the cache of an epoch."""
+    (folder / SNAPSHOTS).mkdir(exist_ok=True)
+    save_tensors(folder / SNAPSHOTS / f"cache-{epoch:06d}.safetensors", dict(cache))
+
+
+class Snapshots(Mapping[int, dict[str, Tensor]]):
+    """The snapshots in a run folder by epoch, each read when it is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files: dict[int, Path] = {}
+        for file in sorted((folder / SNAPSHOTS).glob("cache-*.safetensors")):
+            if found := NAME.fullmatch(file.name):
+                self.files[int(found[1])] = file
+
+    def __getitem__(self, epoch: int) -> dict[str, Tensor]:
+        return read_tensors(self.files[epoch])[0]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted(self.files))
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+
+def is_snapshots(path: Path) -> bool:
+    """Say whether a path is a folder of snapshots and of nothing else."""
+    if path.name != SNAPSHOTS or path.is_symlink() or not path.is_dir():
+        return False
+    for file in path.iterdir():
+        if not NAME.fullmatch(file.name) or file.is_dir():
+            what = f"it holds {file.name}, which is no file of a run"
+            raise UserError(f"{path} is not overwritten: {what}")
+    return True
+
+
+def remove_snapshots(path: Path) -> None:
+    """Remove a folder of snapshots and of nothing else."""
+    for file in path.iterdir():
+        file.unlink()
+    path.rmdir()
+
+
+def _is_line(value: Any) -> bool:  # noqa: ANN401  (JSON may be anything)
+    if not isinstance(value, dict) or value.get("side") not in ("head", "tail"):
+        return False
+    names = all(isinstance(value.get(name), str) for name in ("head", "relation", "tail"))
+    figures = all(isinstance(value.get(name), list) for name in ("differences", "top"))
+    return names and figures and isinstance(value.get("epoch"), int)

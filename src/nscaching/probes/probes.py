@@ -1,0 +1,91 @@
+"""The probes of one training run, together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nscaching.batches import TrainingTriples
+from nscaching.config import TrainConfig
+from nscaching.errors import UserError
+from nscaching.graph import KnowledgeGraph
+from nscaching.kernels import Kernels
+from nscaching.models import Model
+from nscaching.objectives import choose_objective
+from nscaching.probes.changes import ChangeMeter
+from nscaching.probes.config import ProbeConfig
+from nscaching.probes.repeats import RepeatMeter
+from nscaching.probes.watch import Watch, watched_triples
+from nscaching.samplers import Sampler
+from nscaching.samplers.cache import NSCaching
+
+__all__ = ["Finding", "Probes"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What probes found after an epoch, apart from its figures."""
+
+    epoch: int
+    scores: list[dict[str, Any]] = field(default_factory=list)
+    """Lines of scores.jsonl."""
+    cache: dict[str, Tensor] = field(default_factory=dict)
+    """The whole cache, where a snapshot was due."""
+
+
+class Probes:
+    """Looks at a training run; never changes it."""
+
+    def __init__(
+        self,
+        asked: ProbeConfig,
+        graph: KnowledgeGraph,
+        config: TrainConfig,
+        model: Model,
+        sampler: Sampler,
+        triples: TrainingTriples,
+        kernels: Kernels,
+        seed: int,
+    ) -> None:
+        asked.check(config)
+        if asked.probe_test and not len(graph.test):
+            raise UserError(f"--probe-test: {graph.name} has no test triples")
+        self.asked, self.model, self.sampler, self.kernels = asked, model, sampler, kernels
+        self.trace_test = asked.probe_test
+        self.repeats = None
+        if asked.probe_repeats:
+            relation, relations = triples.columns[1], len(graph.relations)
+            self.repeats = RepeatMeter(asked.probe_repeats, relation, relations, sampler)
+        self.changes = None
+        if asked.probe_changes:
+            self.changes = ChangeMeter(self._cache("--probe-changes").cache, seed)
+        if asked.snapshots:
+            self._cache("--snapshots")
+        self.watch = None
+        if asked.watch or asked.watch_triple:
+            margin = config.margin if choose_objective(config, model) == "margin" else None
+            watched, device = watched_triples(graph, asked, seed), triples.columns.device
+            self.watch = Watch(graph, watched, margin, device)
+
+    def _cache(self, flag: str) -> NSCaching:
+        if not isinstance(self.sampler, NSCaching):
+            raise UserError(f"{flag}: --sampler {self.sampler.config.sampler} keeps no cache")
+        return self.sampler
+
+    def figures(self, epoch: int) -> dict[str, float]:
+        """Return what belongs into the record of an epoch that has just ended."""
+        found = {} if self.repeats is None else self.repeats.read(epoch)
+        return found if self.changes is None else found | self.changes.read()
+
+    def look(self, epoch: int, last: bool = False) -> Finding:
+        """Return what is to be kept of the end of an epoch; 0 is the start."""
+        finding = Finding(epoch)
+        if self.watch is not None and (last or epoch % self.asked.watch_every == 0):
+            finding.scores.extend(self.watch.read(self.model, self.kernels, epoch))
+        if epoch in self.asked.snapshots:
+            state = self.sampler.state()
+            finding.cache.update({name: torch.clone(ids).cpu() for name, ids in state.items()})
+        return finding

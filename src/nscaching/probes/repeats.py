@@ -1,0 +1,92 @@
+"""Repeat ratio (RR): how many of the negatives of some epochs occurred before in them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from nscaching.batches import Negatives
+from nscaching.errors import UserError
+from nscaching.probes.sorting import ordered
+from nscaching.samplers import Sampler
+
+__all__ = ["RepeatMeter"]
+
+# Negatives that are kept of a window (8 bytes each, and as much again while they are counted).
+# Where there are more, a part of all triples is looked at: whatever is drawn of that part.
+MOST_KEPT = 1 << 26
+MOST_OF_AN_EPOCH = 1 << 28
+
+# An odd number that spreads codes over all 64 bits (2⁶⁴ divided by the golden ratio).
+SPREAD = 0x9E3779B97F4A7C15 - (1 << 64)
+
+
+class RepeatMeter:
+    """Takes down the negatives of every step, in fixed memory, and counts them once a window.
+
+    What happens in a step can be part of a CUDA graph: no number in it changes. On a GPU it happens
+    beside the rest of the step, which would wait longer for small kernels than they take.
+    """
+
+    def __init__(self, window: int, relation: Tensor, relations: int, sampler: Sampler) -> None:
+        if not sampler.count:
+            raise UserError(f"--probe-repeats: --sampler {sampler.config.sampler} has no negatives")
+        self.window, self.entities = window, sampler.entities
+        if self.entities**2 * relations >= 1 << 63:
+            raise UserError("--probe-repeats: so many entities and relations cannot be numbered")
+        self.base = (relation * self.entities**2).unsqueeze(1)  # [n, 1]
+        self.pairs = relation.new_empty(0, 0)
+        """Of each training triple [n, K], h̄·|E| + t̄ of its negatives in this epoch."""
+        self.kept: list[Tensor] = []
+        self.aside = torch.cuda.Stream(relation.device) if relation.is_cuda else None
+        self.parts = 1
+        """Of so many equal parts of all triples, one is looked at."""
+
+    def record(self, rows: Tensor, negatives: Negatives) -> None:
+        """Take down the negatives [B, K] of the training triples in some rows [B]."""
+        if not len(self.pairs):  # the first step, which no graph has recorded yet
+            self._make_room(negatives.head.shape[1])
+        if self.aside is None:
+            self._copy(rows, negatives)
+            return
+        self.aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.aside):
+            self._copy(rows, negatives)
+
+    def join(self) -> None:
+        """Let the end of a step wait until its negatives are taken down."""
+        if self.aside is not None:
+            torch.cuda.current_stream().wait_stream(self.aside)
+
+    def _copy(self, rows: Tensor, negatives: Negatives) -> None:
+        pairs = torch.add(negatives.tail, negatives.head, alpha=self.entities)
+        self.pairs.index_copy_(0, rows, pairs)
+
+    def _make_room(self, count: int) -> None:
+        size = len(self.base) * count
+        if not 0 < size <= MOST_OF_AN_EPOCH:
+            raise UserError(
+                f"--probe-repeats takes 1 to {MOST_OF_AN_EPOCH:,} negatives in an epoch, "
+                f"not {size:,}"
+            )
+        self.pairs = self.base.new_zeros(len(self.base), count)
+        self.parts = -(-size * self.window // MOST_KEPT)
+
+    def read(self, epoch: int) -> dict[str, float]:
+        """End an epoch; at the end of a window, return the share of repeats in it."""
+        codes = (self.base + self.pairs).view(-1)
+        if self.parts > 1:  # by triple, not by row: a triple that is looked at has all its repeats
+            codes = codes[(codes * SPREAD >> 32) % self.parts == 0]
+        self.kept.append(codes)
+        if epoch % self.window:
+            return {}
+        every, self.kept = torch.cat(self.kept), []
+        return {"repeat_ratio": 1 - distinct(every) / max(1, len(every))}
+
+
+def distinct(codes: Tensor) -> int:
+    """Return how many different codes there are."""
+    if codes.is_cuda:
+        return len(codes.unique())  # which sorts codes alone, not their places too
+    codes = ordered(codes)
+    return int((codes[1:] != codes[:-1]).sum()) + bool(len(codes))

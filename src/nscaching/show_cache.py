@@ -1,0 +1,49 @@
+"""What a cache holds, as a table or JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nscaching.tables import plain, print_json, print_table, say
+
+__all__ = ["cache"]
+
+
+def cache(found: dict[str, Any], as_json: bool) -> None:
+    """Show one epoch entity by entity, several with one line each."""
+    if as_json:
+        print_json(found)
+        return
+    asked = ", ".join(plain(found[part] or "?") for part in ("head", "relation", "tail"))
+    epochs = found["epochs"]
+    if len(epochs) == 1:
+        (only,) = epochs
+        rows = [[_named(e), f"{e['score']:.3f}", e["known"]] for e in only["entities"]]
+        print_table([f"({asked}) at epoch {only['epoch']}", "score", "known"], rows)
+        say(
+            f"{only['distinct']} entities in {only['slots']} slots; "
+            f"{only['known']} of them make known triples"
+        )
+    else:
+        rows = [
+            [
+                str(e["epoch"]),
+                f"{e['known']}/{e['distinct']}",
+                ", ".join(map(_marked, e["entities"])),
+            ]
+            for e in epochs
+        ]
+        print_table(["epoch", "known", f"cache of ({asked})"], rows, words=[2])
+        say("known: how many of all cached entities make known triples; here * marks them")
+    others = sorted(set(found["recorded"]) - {e["epoch"] for e in epochs})
+    if others:
+        say(f"other recorded epochs: {', '.join(map(str, others))}; --sample 5 shows all together")
+
+
+def _named(entity: dict[str, Any]) -> str:
+    name, label = plain(entity["name"]), plain(entity["label"])
+    return str(label if label == name else f"{label} ({name})")
+
+
+def _marked(entity: dict[str, Any]) -> str:
+    return f"{plain(entity['label'])}{'*' if entity['known'] else ''}"

@@ -2,6 +2,7 @@
 
 from nscaching.verbs._base import Verb
 from nscaching.verbs.asking import Classify, Evaluate, Export, Neighbours, Predict
+from nscaching.verbs.drawing import Figures
 from nscaching.verbs.making import Compare, Datasets, Demo, Train
 
 __all__ = ["VERBS", "Train", "Verb"]
@@ -16,4 +17,5 @@ VERBS: dict[str, type[Verb]] = {
     "neighbours": Neighbours,
     "export": Export,
     "compare": Compare,
+    "figures": Figures,
 }

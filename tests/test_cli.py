@@ -131,7 +131,7 @@ def help_of(capsys, *words):
 def test_the_overview_names_every_verb_with_an_example(call, words):
     out, err = call(*words)
     assert err == ""
-    words = "demo datasets train evaluate classify predict neighbours export compare"
+    words = "demo datasets train evaluate classify predict neighbours export compare figures"
     assert set(VERBS) == set(words.split())
     for verb in VERBS:
         assert re.search(rf"^  {verb} +\S.*\n +nscaching {verb}", out, re.MULTILINE)

@@ -206,6 +206,8 @@ def train_into(
     unfinished = out / ".unfinished" / where.name
     shutil.rmtree(unfinished, ignore_errors=True)  # of a training that was stopped
     config = TrainConfig.from_dict(settings)
+    # Once without a folder: the seconds of a run should not hold those of compiling its kernels.
+    train(graph, config, epochs=1, validate_every=0)
     with TrainingDisplay(where.name, config) as display:
         train(
             graph, config, out=unfinished, observe=display.observe, progress=display.progress,

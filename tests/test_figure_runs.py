@@ -60,7 +60,9 @@ def test_what_is_done_is_left_and_what_was_stopped_is_begun_again(
 ):
     calls, settings = [], {"dim": 2, "threads": 1, "validate_every": 0}
 
-    def write(graph, config, out, **rest):
+    def write(graph, config, out=None, **rest):
+        if out is None:  # to compile the kernels
+            return
         calls.append((Path(out).name, config))
         RunFolder(out).create(graph, config)
         if len(calls) == 3:

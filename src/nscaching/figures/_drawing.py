@@ -131,8 +131,11 @@ def _draw(axes: Axes, panel: Panel, line: Line, look: Look) -> Any:  # noqa: ANN
 
 
 def _scale(axes: Axes, panel: Panel) -> None:
-    from matplotlib.ticker import NullFormatter, StrMethodFormatter
+    from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
 
+    places = {row[line.x] for line in panel.lines for row in line.rows}
+    whole = all(isinstance(x, int) for x in places)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=whole))
     # Without a point a logarithmic axis has nothing to begin at.
     if any(len(line.get_path()) for line in axes.lines):
         if panel.log_x:
@@ -145,7 +148,7 @@ def _scale(axes: Axes, panel: Panel) -> None:
         axes.set_ylim(bottom=0)
     if panel.values:
         axes.margins(x=0.1)
-        axes.set_xticks(sorted({row[line.x] for line in panel.lines for row in line.rows}))
+        axes.set_xticks(sorted(places))
         axes.set_ylim(top=axes.get_ylim()[1] * 1.12)
 
 

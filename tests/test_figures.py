@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from figure_logs import some_graph, some_run, watch
+from nscaching import Run
 from nscaching.cli import main
 from nscaching.errors import UserError
 from nscaching.figures import KINDS, convergence, distribution, draw, gradients, sizes, strategies
@@ -214,6 +215,15 @@ def test_lines_of_one_name_are_told_apart(tmp_path):
     assert by_sampler(same) == ["NSCaching, dim 20", "NSCaching, dim 50", "Bernoulli"]
     twice = logs(tmp_path / "again", {}, {})
     assert by_sampler(twice) == ["NSCaching, run0", "NSCaching, run1"]
+
+
+def test_a_run_need_not_be_on_disk(tmp_path):
+    (found,) = logs(tmp_path, {})
+    run = Run(found.graph, found.config, None, found.history)
+    (page,), _ = pages_of(gradients, [Log.read(run)])
+    assert len(page.rows) == 40
+    with pytest.raises(UserError, match="toy-transd-nscaching: no scores"):
+        distribution.pages([Log.read(run)], [])
 
 
 def test_eight_lines_look_different():

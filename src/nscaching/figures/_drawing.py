@@ -135,7 +135,7 @@ def _scale(axes: Axes, panel: Panel) -> None:
 
     places = {row[line.x] for line in panel.lines for row in line.rows}
     whole = all(isinstance(x, int) for x in places)
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=whole))
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=whole, steps=[1, 2, 2.5, 5, 10]))
     # Without a point a logarithmic axis has nothing to begin at.
     if any(len(line.get_path()) for line in axes.lines):
         if panel.log_x:
@@ -144,10 +144,12 @@ def _scale(axes: Axes, panel: Panel) -> None:
             axes.xaxis.set_minor_formatter(NullFormatter())
         if panel.log_y:
             axes.set_yscale("log")
-    if panel.from_zero:
-        axes.set_ylim(bottom=0)
+    if whole and not panel.log_x:
+        axes.set_xlim(left=0)
+    if panel.from_zero:  # with room for a line at 0
+        axes.set_ylim(bottom=-0.02 * axes.get_ylim()[1])
     if panel.values:
-        axes.margins(x=0.1)
+        axes.set_xlim(right=1.1 * max(places))
         axes.set_xticks(sorted(places))
         axes.set_ylim(top=axes.get_ylim()[1] * 1.12)
 

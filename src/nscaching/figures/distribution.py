@@ -104,7 +104,7 @@ def _negatives(graph: KnowledgeGraph, record: Record) -> int:
     names = {"head": graph.entity_id, "relation": graph.relation_id, "tail": graph.entity_id}
     ids = [find(record[place]) for place, find in names.items()]
     asked = 2 if record["side"] == "tail" else 0
-    known: set[int] = set()
+    known = {ids[asked]}  # no negative, even where the graph does not know the triple
     for split in SPLITS:
         triples = graph.split(split)
         same = (triples[:, 2 - asked] == ids[2 - asked]) & (triples[:, 1] == ids[1])

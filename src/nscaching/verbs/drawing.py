@@ -8,7 +8,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from nscaching.figures import Kind
+from nscaching.figures import KINDS, Kind
 from nscaching.verbs._base import Json
 
 __all__ = ["Figures"]
@@ -21,7 +21,7 @@ class Figures:
     nscaching figures convergence runs/a runs/b --out figures/
     """
 
-    kind: Annotated[Positional[Kind], arg(metavar="KIND", help="Which figure.")]
+    kind: Annotated[Positional[Kind], arg(metavar="KIND", help=f"{', '.join(KINDS)}.")]
     paths: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN", help="Run folders.")]
     out: str = "figures/"
     """Folder to write to (it exists, or ends in "/"), or how the names of the files begin."""

@@ -2,6 +2,7 @@
 
 from nscaching.verbs._base import Verb
 from nscaching.verbs.asking import Classify, Evaluate, Export, Neighbours, Predict
+from nscaching.verbs.drawing import Figures
 from nscaching.verbs.inspecting import Inspect
 from nscaching.verbs.making import Compare, Datasets, Demo, Train
 from nscaching.verbs.reporting import Report
@@ -25,4 +26,5 @@ VERBS: dict[str, type[Verb]] = {
     "presets": Presets,
     "reproduce": Reproduce,
     "report": Report,
+    "figures": Figures,
 }

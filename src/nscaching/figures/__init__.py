@@ -1,0 +1,82 @@
+"""The figures of the paper, drawn from run folders: a module for each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from nscaching.errors import UserError, unknown, user_path
+
+if TYPE_CHECKING:
+    from nscaching.figures._pages import Page
+    from nscaching.run import Run
+
+__all__ = ["KINDS", "Drawn", "Kind", "draw"]
+
+Kind = Literal["distribution", "convergence", "strategies", "sizes", "gradients"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass
+class Drawn:
+    """What ``draw`` wrote, and what a reader should hear of it."""
+
+    files: list[Path] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def draw(
+    kind: str,
+    runs: Sequence[Run | str | Path],
+    out: str | Path = "figures/",
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Drawn:
+    """Draw a figure of runs as PNG, SVG and, the data behind it, CSV.
+
+    ``out`` is a folder (one that exists, or a name that ends in "/"), in which the files are named
+    by the kind, or else how their names begin. Where runs need several figures, such as one for
+    each scoring function, that is added to the names. ``progress`` hears (steps done, in all).
+    """
+    if kind not in KINDS:
+        raise unknown("figure", kind, KINDS)
+    if not runs:
+        raise UserError(f"say which runs to draw: nscaching figures {kind} RUN …")
+    from nscaching.figures._drawing import write
+    from nscaching.figures._logs import Log
+
+    report = progress or (lambda done, of: None)
+    logs, steps = [], len(runs) + 1
+    for i, run in enumerate(runs):
+        report(i, steps)
+        logs.append(Log.read(run))
+    drawn = Drawn()
+    pages: list[Page] = import_module(f"{__name__}.{kind}").pages(logs, drawn.notes)
+    prefixes = [_prefix(out, kind, page.suffix) for page in pages]
+    files = [[Path(f"{prefix}.{end}") for end in ("png", "svg", "csv")] for prefix in prefixes]
+    for path in (path for group in files for path in group):
+        if path.exists() and not overwrite:
+            raise UserError(f"{path} exists already; choose another --out, or say --overwrite")
+    steps += len(pages) - 1
+    for i, (page, (png, svg, csv)) in enumerate(zip(pages, files, strict=True)):
+        report(len(runs) + i, steps)
+        try:
+            png.parent.mkdir(parents=True, exist_ok=True)
+            write(page, png, svg, csv)
+        except OSError as error:
+            raise UserError(f"cannot write {error.filename or png}: {error.strerror}") from error
+        drawn.files += [png, svg, csv]
+    return drawn
+
+
+def _prefix(out: str | Path, kind: str, suffix: str) -> Path:
+    """Return the path of the files of a page, up to the dot."""
+    path = user_path(out)
+    if path.is_dir() or str(out).endswith("/"):
+        path /= kind
+    elif path.suffix.lower() in (".png", ".svg", ".csv"):
+        path = path.with_suffix("")
+    return path.with_name(f"{path.name}-{suffix}") if suffix else path

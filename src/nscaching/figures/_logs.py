@@ -1,0 +1,174 @@
+"""What a run recorded: settings, metrics, scores of watched triples. Its model is not read."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nscaching import datasets
+from nscaching.config import TrainConfig
+from nscaching.errors import UserError
+from nscaching.graph import KnowledgeGraph
+from nscaching.run import Run
+from nscaching.run_folder import RunFolder
+from nscaching.trainer import Record
+
+__all__ = ["Log", "by_sampler", "grouped", "labels", "traced_split"]
+
+SCORES = "scores.jsonl"
+SAMPLERS = {"nscaching": "NSCaching", "bernoulli": "Bernoulli", "kbgan": "KBGAN", "igan": "IGAN"}
+# Settings that tell no line from another.
+SILENT = {"device", "threads", "kernels", "pretrain", "generator_pretrain"}
+
+
+@dataclass(frozen=True)
+class Log:
+    """The records of one run."""
+
+    name: str
+    path: Path | None
+    graph: KnowledgeGraph
+    config: TrainConfig
+    history: list[Record]
+
+    @classmethod
+    def read(cls, run: Run | str | Path) -> Log:
+        """Read the log of a run folder, which need not be finished, or take that of a run."""
+        if isinstance(run, Run):
+            return cls(run.name, run.path, run.graph, run.config, run.history)
+        folder = RunFolder(run)
+        source, config = folder.read_config()
+        graph, name = folder.read_graph(source), folder.path.resolve().name
+        return cls(name, folder.path, graph, config, folder.read_history())
+
+    @property
+    def where(self) -> str:
+        """What errors and notes call the run."""
+        return str(self.path or self.name)
+
+    @property
+    def data(self) -> str:
+        """The data set as it is usually written."""
+        known = datasets.find(self.graph.name)
+        return known.title if known else self.graph.name
+
+    @property
+    def model(self) -> str:
+        """The scoring function."""
+        return self.config.model.rpartition(":")[2]
+
+    @property
+    def sampler(self) -> str:
+        """The sampler."""
+        return SAMPLERS.get(self.config.sampler, self.config.sampler.rpartition(":")[2])
+
+    @property
+    def start(self) -> str:
+        """Where training began."""
+        return "pretrain" if self.config.pretrain else "scratch"
+
+    def about(self) -> dict[str, Any]:
+        """Return the columns that every CSV file begins with."""
+        names = {"run": self.name, "data": self.data, "model": self.model}
+        return names | {"sampler": self.config.sampler, "start": self.start}
+
+    def epochs(self, figure: str) -> list[Record]:
+        """Return the records of the epochs that have a figure."""
+        found = (record for record in self.history if "split" not in record)
+        return [record for record in found if isinstance(record.get(figure), int | float)]
+
+    def rankings(self, split: str) -> list[Record]:
+        """Return the rankings of "valid", or those of "test" that were made while training."""
+        found = (record for record in self.history if record.get("split") == split)
+        return [record for record in found if split == "valid" or record.get("traced") is True]
+
+    def scores(self) -> list[Record]:
+        """Return the scores of watched triples."""
+        path = None if self.path is None else self.path / SCORES
+        if path is None or not path.is_file():
+            raise UserError(
+                f"{self.where}: no scores of watched triples ({SCORES}); "
+                "nscaching train --watch N records them"
+            )
+        try:
+            lines = path.read_text(encoding="utf-8").split("\n")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UserError(f"{path}: cannot read it: {reason}") from error
+        return [_score(f"{path}:{i}", line) for i, line in enumerate(lines, 1) if line]
+
+
+def _score(where: str, line: str) -> Record:
+    try:
+        record = json.loads(line)
+        names = all(isinstance(record[name], str) for name in ("head", "relation", "tail"))
+        lists = [record["differences"], record["top"]]
+        figures = [float(value) for values in lists for value in values]
+        margin = record["margin"]
+        right = names and record["side"] in ("head", "tail") and len(lists[0]) > 1 and figures
+        if not (right and isinstance(record["epoch"], int)):
+            raise ValueError(margin)
+        record["margin"] = None if margin is None else float(margin)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise UserError(f"{where}: not a line of scores") from None
+    return dict(record)
+
+
+def traced_split(logs: Sequence[Log], notes: list[str]) -> str:
+    """Return "test" if all runs ranked the test triples while training, else "valid"."""
+    untraced = [log for log in logs if not log.rankings("test")]
+    for log in untraced:
+        if not log.rankings("valid"):
+            raise UserError(
+                f"{log.where}: no ranking while training; nscaching train --validate-every N "
+                "records them, with --probe-test of test triples too"
+            )
+    if untraced and len(untraced) < len(logs):
+        notes.append(
+            f"validation triples are shown, since {untraced[0].where} ranked no test triples "
+            "while training (nscaching train --probe-test)"
+        )
+    return "valid" if untraced else "test"
+
+
+def grouped(logs: Sequence[Log], key: Callable[[Log], Any]) -> dict[Any, list[Log]]:
+    """Return logs by key, in the order of their first appearance."""
+    groups: dict[Any, list[Log]] = {}
+    for log in logs:
+        groups.setdefault(key(log), []).append(log)
+    return groups
+
+
+def by_sampler(logs: Sequence[Log]) -> list[str]:
+    """Name runs by their samplers, and by their starts if one of them was pretrained."""
+    starts = any(log.config.pretrain for log in logs)
+    return labels(logs, [f"{log.sampler}, {log.start}" if starts else log.sampler for log in logs])
+
+
+def labels(logs: Sequence[Log], names: Sequence[str]) -> list[str]:
+    """Return names of runs, with what tells them apart where runs of one panel share a name.
+
+    Runs of several data sets or models, which panels tell apart, may share names.
+    """
+    result = list(names)
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for i, log in enumerate(logs):
+        alike.setdefault((log.data, log.model, names[i]), []).append(i)
+    for group in alike.values():
+        settings = [dataclasses.asdict(logs[i].config) for i in group]
+        differ = [
+            key
+            for key in settings[0]
+            if key not in SILENT and len({str(values[key]) for values in settings}) > 1
+        ][:2]
+        told = [[f"{key.replace('_', ' ')} {values[key]}" for key in differ] for values in settings]
+        if len({tuple(words) for words in told}) < len(group):
+            told = [[logs[i].name] for i in group]
+        if len(group) > 1:
+            for i, words in zip(group, told, strict=True):
+                result[i] = ", ".join([names[i], *words])
+    return result

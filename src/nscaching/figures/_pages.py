@@ -1,0 +1,79 @@
+"""What a figure is made of before it is drawn: pages of panels of lines of points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["MOST_POINTS", "Line", "Page", "Panel", "Row", "evenly"]
+
+MOST_POINTS = 300  # of a line: more than are seen, few enough for a file in a repository
+
+Row = dict[str, Any]
+"""A point with what it is about: a line of the CSV file."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points that belong together; what is drawn is what the CSV file has."""
+
+    label: str
+    rows: list[Row]
+    x: str
+    y: str
+    """The columns that are drawn against each other."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One frame."""
+
+    x_label: str
+    y_label: str
+    lines: list[Line]
+    title: tuple[str, ...] = ()
+    """Line by line."""
+    log_x: bool = False
+    log_y: bool = False
+    from_zero: bool = False
+    """Whether the y axis begins at 0."""
+    ordered: bool = False
+    """Whether lines are steps of one quantity: shades of one scale instead of distinct colours."""
+    legend: bool = False
+    """Whether the panel has a legend of its own, and no part in that of the page."""
+    mark: float | None = None
+    mark_label: str = ""
+    """A dashed vertical line, with words beside it."""
+    values: bool = False
+    """Whether values are written beside their points."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """One image with its CSV file."""
+
+    panels: list[Panel]
+    columns: int
+    title: str = ""
+    suffix: str = ""
+    """What the names of its files have behind the prefix, where there are several pages."""
+    panel_height: float = 2.9
+    """In inches."""
+    rows: list[Row] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Gather the rows of all lines; a point that two panels show counts once."""
+        distinct = {
+            tuple(row.items()): row
+            for panel in self.panels
+            for line in panel.lines
+            for row in line.rows
+        }
+        object.__setattr__(self, "rows", list(distinct.values()))
+
+
+def evenly(things: list[Any], most: int = MOST_POINTS) -> list[Any]:
+    """Return at most so many of some things, evenly chosen, the first and the last among them."""
+    if len(things) <= most:
+        return things
+    return [things[i * (len(things) - 1) // (most - 1)] for i in range(most)]

@@ -1,0 +1,54 @@
+"""MRR and Hit@10 against the time of training: a page for each scoring function."""
+
+from __future__ import annotations
+
+from nscaching.figures._logs import Log, by_sampler, grouped, traced_split
+from nscaching.figures._pages import Line, Page, Panel, Row, evenly
+
+__all__ = ["pages"]
+
+MEASURES = {"mrr": "MRR", "hits@10": "Hit@10"}
+SPREAD = 30  # times are drawn on a logarithmic axis where they differ by more than this
+
+
+def pages(logs: list[Log], notes: list[str]) -> list[Page]:
+    """Return pages with a row of panels for each metric and a column for each data set."""
+    split = traced_split(logs, notes)
+    models = grouped(logs, lambda log: log.model)
+    return [
+        _page(model, group, split, model.lower() if len(models) > 1 else "")
+        for model, group in models.items()
+    ]
+
+
+def _page(model: str, logs: list[Log], split: str, suffix: str) -> Page:
+    names = dict(zip(map(id, logs), by_sampler(logs), strict=True))
+    seconds = [r["trained_seconds"] for log in logs for r in log.rankings(split)]
+    log_x = max(seconds) > SPREAD * max(min(seconds), 1e-9)
+    columns = grouped(logs, lambda log: log.data)
+    panels = []
+    for i, (measure, heading) in enumerate(MEASURES.items()):
+        for j, (data, group) in enumerate(columns.items()):
+            lines = [
+                Line(names[id(log)], _rows(log, split, measure), "seconds", "value")
+                for log in group
+            ]
+            title = () if i and len(columns) > 1 else (data,)
+            x_label = "seconds of training" if i or len(columns) == 1 else ""
+            what = "test" if split == "test" else "validation"
+            panels.append(Panel(x_label, "" if j else f"{what} {heading}", lines, title, log_x))
+    return Page(panels, max(2, len(columns)), model, suffix, panel_height=2.9)
+
+
+def _rows(log: Log, split: str, measure: str) -> list[Row]:
+    return [
+        {
+            **log.about(),
+            "split": split,
+            "measure": measure,
+            "epoch": record["epoch"],
+            "seconds": record["trained_seconds"],
+            "value": record[measure],
+        }
+        for record in evenly(log.rankings(split))
+    ]

@@ -1,0 +1,40 @@
+"""The verb that draws the figures of the paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from nscaching.figures import KINDS, Kind
+from nscaching.verbs._base import Json
+
+__all__ = ["Figures"]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Draw a figure of the paper from run folders, as PNG and SVG, with its data as CSV.
+
+    nscaching figures convergence runs/a runs/b --out figures/
+    """
+
+    kind: Annotated[Positional[Kind], arg(metavar="KIND", help=f"{', '.join(KINDS)}.")]
+    paths: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN", help="Run folders.")]
+    out: str = "figures/"
+    """Folder to write to (it exists, or ends in "/"), or how the names of the files begin."""
+    overwrite: bool = False
+    """Replace the files if they exist."""
+    json: Json = False
+
+    def run(self) -> None:
+        """Draw, and say what was written."""
+        from nscaching import show_figures
+        from nscaching.figures import draw
+        from nscaching.progress import when_slow
+
+        with when_slow(f"drawing {self.kind}") as progress:
+            drawn = draw(self.kind, self.paths, self.out, self.overwrite, progress)
+        show_figures.drawn(self.kind, drawn, self.json)

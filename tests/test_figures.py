@@ -1,0 +1,352 @@
+"""Figures: what they show of runs, and what they say of runs that lack it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from figure_logs import some_graph, some_run, watch
+from nscaching import Run
+from nscaching.cli import main
+from nscaching.errors import UserError
+from nscaching.figures import KINDS, convergence, distribution, draw, gradients, sizes, strategies
+from nscaching.figures._drawing import _look, plain, shorten
+from nscaching.figures._logs import Log, by_sampler
+from nscaching.figures._pages import MOST_POINTS, evenly
+
+SHORT = {"epochs": 40, "step": 10}
+ODD = "$x_{ a\tb\nc \x1b[31m 猫 <b>&amp;--> \ud800"
+
+
+def logs(tmp_path, *runs, graph=None, **rest):
+    """Write runs and read their logs."""
+    paths = [
+        some_run(tmp_path / f"run{i}", graph, **{**SHORT, **rest, **run})
+        for i, run in enumerate(runs)
+    ]
+    return [Log.read(path) for path in paths]
+
+
+def pages_of(kind, found):
+    notes = []
+    return kind.pages(found, notes), notes
+
+
+def drawn(panel):
+    """Return the points of each line by its label."""
+    return {line.label: [(r[line.x], r[line.y]) for r in line.rows] for line in panel.lines}
+
+
+# What is shown.
+
+
+def test_convergence_shows_traced_test_triples_by_time(tmp_path):
+    samplers = [{"sampler": "bernoulli"}, {"sampler": "kbgan", "pretrain": "x"}, {"pretrain": "x"}]
+    found = logs(tmp_path, *samplers, {})
+    (page,), notes = pages_of(convergence, found)
+    mrr, hits = page.panels
+    assert [mrr.y_label, hits.y_label] == ["test MRR", "test Hit@10"]
+    names = ["Bernoulli, scratch", "KBGAN, pretrain", "NSCaching, pretrain", "NSCaching, scratch"]
+    assert list(drawn(mrr)) == names
+    assert not notes
+    history = [r for r in found[3].history if r.get("traced")]
+    assert len(history) == 4
+    # The final test of the kept parameters is no point of the curve.
+    assert drawn(hits)[names[3]] == [(r["trained_seconds"], r["hits@10"]) for r in history]
+
+
+def test_convergence_shows_validation_where_a_run_was_not_traced(tmp_path):
+    found = logs(tmp_path, {}, {"sampler": "bernoulli", "traced": False})
+    (page,), notes = pages_of(convergence, found)
+    assert page.panels[0].y_label == "validation MRR"
+    history = [r["mrr"] for r in found[0].history if r.get("split") == "valid"]
+    assert [y for _, y in drawn(page.panels[0])["NSCaching"]] == history
+    assert "run1" in notes[0]
+    assert "--probe-test" in notes[0]
+
+
+def test_convergence_has_a_page_for_each_model_and_a_column_for_each_data_set(tmp_path):
+    found = []
+    for model in ("TransD", "ComplEx"):
+        for data in ("wn18", "fb15k237"):
+            found += logs(tmp_path / f"{model}{data}", {}, graph=some_graph(data), model=model)
+    (first, second), _ = pages_of(convergence, found)
+    assert [first.suffix, second.suffix] == ["transd", "complex"]
+    assert first.columns == 2
+    assert len(first.panels) == 4
+    assert [panel.title for panel in first.panels] == [("WN18",), ("FB15k-237",), (), ()]
+    assert {row["data"] for row in second.rows} == {"WN18", "FB15k-237"}
+
+
+@pytest.mark.parametrize(("seconds", "log_x"), [(2, False), (2000, True)])
+def test_convergence_has_a_logarithmic_axis_where_times_differ_much(tmp_path, seconds, log_x):
+    (found,) = logs(tmp_path, {})
+    found.rankings("test")[-1]["trained_seconds"] = seconds
+    (page,), _ = pages_of(convergence, [found])
+    assert page.panels[0].log_x is log_x
+
+
+def test_strategies_show_what_was_recorded(tmp_path):
+    top = {"draw": "top"}
+    found = logs(tmp_path, {"sampler": "bernoulli"}, {}, top)
+    (page,), notes = pages_of(strategies, found)
+    assert [panel.y_label.split("\n")[0] for panel in page.panels] == [
+        "test MRR", "repeat ratio RR", "non-zero-loss ratio NZL", "changed elements CE",
+    ]  # fmt: skip
+    cached = ["uniform draw, importance refresh", "top draw, importance refresh"]
+    assert list(drawn(page.panels[1])) == ["Bernoulli", *cached]
+    assert list(drawn(page.panels[3])) == cached  # the others have no cache
+    assert not notes
+    ratio = [(r["epoch"], r["repeat_ratio"]) for r in found[2].history if "repeat_ratio" in r]
+    assert drawn(page.panels[1])[cached[1]] == ratio
+    assert len(ratio) == 2
+
+
+def test_strategies_leave_out_what_no_run_recorded_and_say_so(tmp_path):
+    found = logs(tmp_path, {}, {"draw": "top", "validated": False}, probed=False, validated=False)
+    (page,), notes = pages_of(strategies, found)
+    assert [panel.y_label.split("\n")[0] for panel in page.panels] == ["non-zero-loss ratio NZL"]
+    said = "\n".join(notes)
+    assert all(flag in said for flag in ("--validate-every", "--probe-repeats", "--probe-changes"))
+
+
+def test_strategies_name_the_run_that_lacks_a_measure(tmp_path):
+    _, notes = pages_of(strategies, logs(tmp_path, {}, {"draw": "top", "probed": False}))
+    assert [note for note in notes if "run1" in note and "--probe-changes" in note]
+
+
+def test_sizes_show_both_sweeps_and_the_best(tmp_path):
+    pairs = [(10, 50), (50, 50), (90, 50), (50, 10), (70, 70)]
+    found = logs(tmp_path, *({"n1": n1, "n2": n2} for n1, n2 in pairs))
+    (page,), notes = pages_of(sizes, found)
+    curves1, best1, curves2, best2 = page.panels
+    assert list(drawn(curves1)) == ["N1 = 10", "N1 = 50", "N1 = 90"]
+    assert curves1.title == best1.title == ("N2 = 50",)
+    assert list(drawn(curves2)) == ["N2 = 10", "N2 = 50"]
+    # The test MRR of the epoch that validation chooses.
+    valid, test = found[0].rankings("valid"), found[0].rankings("test")
+    chosen = int(np.argmax([record["mrr"] for record in valid]))
+    assert drawn(best1)["best"][0] == (10, test[chosen]["mrr"])
+    assert [x for x, _ in drawn(best2)["best"]] == [10, 50]
+    assert not notes
+
+
+def test_sizes_of_several_seeds_are_averaged(tmp_path):
+    runs = [{"n1": n1, "seed": seed} for n1 in (10, 50) for seed in (1, 2)]
+    found = logs(tmp_path, *runs, traced=False)
+    (page,), notes = pages_of(sizes, found)
+    curves, best = page.panels
+    assert list(drawn(curves))[:2] == ["N1 = 10, seed 1", "N1 = 10, seed 2"]
+    most = [max(record["mrr"] for record in log.rankings("valid")) for log in found]
+    assert drawn(best)["best"] == [
+        (10, pytest.approx(np.mean(most[:2]))), (50, pytest.approx(np.mean(most[2:]))),
+    ]  # fmt: skip
+    assert "N2" in notes[0]
+
+
+def test_gradients_by_model(tmp_path):
+    found = logs(tmp_path, {"sampler": "bernoulli"}, {}, {"model": "ComplEx"})
+    (page,), _ = pages_of(gradients, found)
+    assert [panel.title for panel in page.panels] == [("TransD on toy",), ("ComplEx on toy",)]
+    assert all(panel.log_y for panel in page.panels)
+    assert list(drawn(page.panels[0])) == ["Bernoulli", "NSCaching"]
+    assert drawn(page.panels[0])["Bernoulli"][0][1] == found[0].history[0]["gradient_norm"]
+
+
+def watched(tmp_path, epochs=(0, 20, 40), count=3, **rest):
+    (found,) = logs(tmp_path, {"sampler": "bernoulli"})
+    watch(found.path, [(f"e{i}", "next_to", f"e{i + 1}") for i in range(count)], epochs, **rest)
+    return found
+
+
+def test_distribution_over_epochs_and_over_triples(tmp_path):
+    found = watched(tmp_path)
+    (page,), notes = pages_of(distribution, [found])
+    left, right = page.panels
+    assert list(drawn(left)) == ["epoch 0", "epoch 20", "epoch 40"]
+    assert list(drawn(right)) == [f"(e{i}, next_to, e{i + 1})" for i in range(3)]
+    assert left.mark == right.mark == -4.0
+    assert not notes
+    # 400 entities, of which each head has two tails: 398 negatives.
+    scores = [r for r in found.scores() if r["epoch"] == 40][1]
+    points = drawn(right)["(e1, next_to, e2)"]
+    assert points[-1] == (scores["top"][0], pytest.approx(1 / 398))
+    assert points[0] == (scores["differences"][0], 1.0)
+    assert all(a[0] <= b[0] and a[1] > b[1] for a, b in pairwise(points))
+    # Quantiles and the top are of one curve.
+    whole = np.interp(0.9, np.linspace(0, 1, 201), scores["differences"])
+    assert np.interp(whole, *zip(*points, strict=True)) == pytest.approx(0.1, abs=0.004)
+
+
+def test_distribution_without_a_margin_and_of_heads(tmp_path):
+    found = watched(tmp_path, margin=None, side="head")
+    (page,), _ = pages_of(distribution, [found])
+    assert page.panels[0].mark is None
+    assert r"\bar{h}" in page.panels[0].x_label
+
+
+def test_distribution_of_much_is_thinned_and_says_so(tmp_path):
+    found = watched(tmp_path, epochs=range(0, 41, 2), count=10)
+    (page,), notes = pages_of(distribution, [found])
+    assert [len(panel.lines) for panel in page.panels] == [8, 8]
+    assert list(drawn(page.panels[0]))[-1] == "epoch 40"
+    assert len(notes) == 2
+    assert len(page.rows) <= MOST_POINTS * 15  # the line that both panels show counts once
+
+
+def test_long_runs_are_thinned(tmp_path):
+    (found,) = logs(tmp_path, {"epochs": 1000})
+    (page,), _ = pages_of(gradients, [found])
+    epochs = [x for x, _ in drawn(page.panels[0])["NSCaching"]]
+    assert len(epochs) == MOST_POINTS
+    assert [epochs[0], epochs[-1]] == [1, 1000]
+    assert sorted(set(epochs)) == epochs
+    assert evenly([1, 2, 3], 3) == [1, 2, 3]
+
+
+def test_lines_of_one_name_are_told_apart(tmp_path):
+    same = logs(tmp_path, {"dim": 20}, {"dim": 50}, {"dim": 50, "sampler": "bernoulli"})
+    assert by_sampler(same) == ["NSCaching, dim 20", "NSCaching, dim 50", "Bernoulli"]
+    twice = logs(tmp_path / "again", {}, {})
+    assert by_sampler(twice) == ["NSCaching, run0", "NSCaching, run1"]
+
+
+def test_a_run_need_not_be_on_disk(tmp_path):
+    (found,) = logs(tmp_path, {})
+    run = Run(found.graph, found.config, None, found.history)
+    (page,), _ = pages_of(gradients, [Log.read(run)])
+    assert len(page.rows) == 40
+    with pytest.raises(UserError, match="toy-transd-nscaching: no scores"):
+        distribution.pages([Log.read(run)], [])
+
+
+def test_eight_lines_look_different():
+    looks = [_look(i) for i in range(8)]
+    assert len({(look["color"], str(look["ls"])) for look in looks}) == 8
+    assert len({look["color"] for look in looks}) == 7
+
+
+# What is wrong.
+
+
+@pytest.mark.parametrize(
+    ("kind", "run", "words"),
+    [
+        (
+            "distribution",
+            {},
+            "no scores of watched triples (scores.jsonl); nscaching train --watch",
+        ),
+        ("convergence", {"validated": False}, "no ranking while training; nscaching train --valid"),
+        ("sizes", {"sampler": "bernoulli"}, "its sampler bernoulli has no cache"),
+        ("sizes", {}, "no two of these runs differ in --n1 alone or in --n2 alone"),
+    ],
+)
+def test_what_a_run_lacks_is_one_line(tmp_path, kind, run, words):
+    (found,) = logs(tmp_path, run)
+    with pytest.raises(UserError) as error:
+        draw(kind, [found.path], tmp_path / "x")
+    assert words in str(error.value)
+    assert str(found.path) in str(error.value)
+    assert not (tmp_path / "x.png").exists()
+
+
+def test_gradients_before_the_first_epoch(tmp_path):
+    (found,) = logs(tmp_path, {})
+    found.history.clear()
+    with pytest.raises(UserError, match="run0: no gradient_norm yet"):
+        gradients.pages([found], [])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "{", "[]", "1", '{"epoch": 1}', '{"head": 1}', '"differences": ["x"]', '"top": 7',
+        '"side": "left"', '"margin": "wide"', '"differences": [1.0]', '"epoch": "x"',
+    ],
+)  # fmt: skip
+def test_a_damaged_line_of_scores(tmp_path, damage):
+    found = watched(tmp_path, epochs=(0, 40), count=1)
+    path = found.path / "scores.jsonl"
+    lines = path.read_text().splitlines()
+    key = damage.partition(":")[0]
+    changed = (
+        json.dumps(json.loads(lines[1]) | json.loads(f"{{{damage}}}")) if key[0] == '"' else damage
+    )
+    path.write_text("\n".join([lines[0], changed]))
+    with pytest.raises(UserError, match=re.escape("scores.jsonl:2: not a line of scores")):
+        found.scores()
+
+
+def test_unknown_kinds_and_no_runs(tmp_path):
+    with pytest.raises(UserError, match="unknown figure 'pie'; known: distribution, convergence"):
+        draw("pie", [tmp_path])
+    with pytest.raises(UserError, match="say which runs to draw"):
+        draw("sizes", [])
+
+
+# What is written.
+
+
+def test_every_kind_is_written_from_the_command_line(tmp_path, capsys, monkeypatch):
+    """The program writes PNG, SVG and CSV, names none of which it can be tricked by."""
+    monkeypatch.chdir(tmp_path)
+    names = [ODD.replace("\ud800", ""), *(f"e{i}" for i in range(1, 400))]
+    graph = some_graph("$odd_{ 猫", names=names)
+    runs = [some_run(f"$run_{{ {n1} $", graph, n1=n1, **SHORT) for n1 in (10, 50)]
+    watch(runs[0], [(names[0], "next_to", "e1")], [0, 40])
+    watch(runs[1], [(names[0], "next_to", "e1")], [0, 40], margin=None)
+    for kind in KINDS:
+        main(["figures", kind, *map(str, runs), "--json"])
+        said = json.loads(capsys.readouterr().out)
+        assert said["files"] == [f"figures/{kind}.{end}" for end in ("png", "svg", "csv")]
+        png, svg, data = (tmp_path / file for file in said["files"])
+        assert png.read_bytes()[:4] == b"\x89PNG"
+        assert ElementTree.parse(svg).getroot().tag.endswith("svg")
+        with data.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert {row["run"] for row in rows} == {path.name for path in runs}
+        assert {row["data"] for row in rows} == {graph.name}
+        if kind == "distribution":
+            assert {row["head"] for row in rows} == {names[0]}
+
+
+def test_files_come_out_the_same_and_are_not_overwritten(tmp_path, capsys):
+    run = some_run(tmp_path / "run", **SHORT)
+    first, again = (draw("gradients", [run], tmp_path / name).files for name in ("a", "b.c"))
+    assert [path.name for path in again] == ["b.c.png", "b.c.svg", "b.c.csv"]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
+    first[0].unlink()
+    first[2].write_text("mine")
+    with pytest.raises(UserError, match=r"a\.svg exists already; .*--overwrite"):
+        draw("gradients", [run], tmp_path / "a.png")
+    assert first[2].read_text() == "mine"
+    assert not first[0].exists()
+    main(["figures", "gradients", str(run), "--out", str(tmp_path / "a"), "--overwrite"])
+    assert capsys.readouterr().out.split() == [str(path) for path in first]
+    assert first[2].read_bytes() == again[2].read_bytes()
+
+
+def test_a_page_for_each_model_has_files_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr("nscaching.figures._drawing.write", lambda page, *files: None)
+    found = [some_run(tmp_path / m, model=m, **SHORT) for m in ("TransD", "ComplEx")]
+    steps = []
+    files = draw(
+        "convergence", found, f"{tmp_path}/new/", progress=lambda *at: steps.append(at)
+    ).files
+    assert [path.stem for path in files[::3]] == ["convergence-transd", "convergence-complex"]
+    assert all(path.parent == tmp_path / "new" for path in files)
+    assert steps == [(0, 3), (1, 3), (2, 4), (3, 4)]
+
+
+def test_names_are_plain_text():
+    assert plain("_$a$") == r" _\$a\$"
+    assert plain("a\nb\x1b\ud800") == r"a\nb\x1b\ud800"
+    assert shorten("abcdefghij", 5) == "ab…ij"
+    assert shorten("abc", 3) == "abc"

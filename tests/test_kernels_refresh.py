@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-import triton
-import triton.language as tl
 from hypothesis import strategies as st
 
 from helpers import (
@@ -102,17 +100,11 @@ def test_rounded_rows(twin, model, learning):
     assert any(not torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
-@triton.jit
-def sorted_twice(x, mine, own, N: tl.constexpr):
-    at = tl.arange(0, N)
-    block = tl.load(x + at)
-    tl.store(mine + at, tl.sort(block))
-    tl.store(own + at, tl.standard.sort(block))
-
-
 @pytest.mark.skipif(not SLOW, reason="nothing is interpreted")
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_the_interpreter_sorts_as_triton_does(dtype):
+    from interpreted import sorted_twice
+
     x = torch.randint(-9, 9, (32,), generator=torch.Generator().manual_seed(0)).to(dtype)
     x[3], x[20] = 2**31 - 1, -(2**31)
     mine, own = torch.zeros_like(x), torch.ones_like(x)

@@ -8,13 +8,11 @@ from typing import Any
 from nscaching import datasets
 from nscaching.errors import UserError, unknown, user_path
 from nscaching.graph import SPLITS, Ids, KnowledgeGraph, Source, distinct
+from nscaching.openke import read_openke_ids, read_openke_labelled, read_openke_names
 from nscaching.readers import (
     TABLE_SUFFIXES,
     NameTable,
     read_labels,
-    read_openke_ids,
-    read_openke_labelled,
-    read_openke_names,
     read_triples,
 )
 from nscaching.splitting import split_triples

@@ -123,7 +123,11 @@ def _defaults(words: list[str]) -> Train | None:
 
     source, settings = read_settings(user_path(paths[-1]))
     return Train(
-        where=source.data, settings=settings, labels=source.labels, split_seed=source.split_seed
+        where=source.data,
+        settings=settings,
+        labels=source.labels,
+        split_seed=source.split_seed,
+        literals=source.literals,
     )
 
 

@@ -18,6 +18,7 @@ from nscaching.graph import Ids, Labelled
 
 __all__ = ["read_openke_ids", "read_openke_labelled", "read_openke_names"]
 
+
 def read_openke_names(path: Path) -> list[str]:
     """Read ``name id`` lines after a count; the ids must be 0 … count−1, each once."""
     count, lines = _counted(path, "names")

@@ -31,6 +31,8 @@ def command(run: Run) -> str:
         words += ["--labels", run.graph.source.labels]
     if run.graph.source.split_seed:
         words += ["--split-seed", str(run.graph.source.split_seed)]
+    if run.graph.source.literals:
+        words.append("--literals")
     for field in dataclasses.fields(TrainConfig):
         value = getattr(run.config, field.name)
         if field.name in ("model", "sampler", "epochs", "seed") or value != field.default:

@@ -142,6 +142,7 @@ def _defaults(words: list[str]) -> Train | None:
         probes=read_probes(file),
         labels=source.labels,
         split_seed=source.split_seed,
+        literals=source.literals,
     )
 
 

@@ -8,9 +8,18 @@ from pathlib import Path
 
 __all__ = ["UserError", "is_lack_of_memory", "unknown", "user_path"]
 
+LONGEST = 1000  # characters of a message
+
 
 class UserError(Exception):
-    """Something in the input, not in the program. Its message is one complete line."""
+    """Something in the input, not in the program. Its message is one complete line.
+
+    It is made one, whatever names and other messages went into it, and is cut if it is very long.
+    """
+
+    def __init__(self, message: str) -> None:
+        line = " ".join(message.splitlines())
+        super().__init__(line if len(line) <= LONGEST else f"{line[:700]} … {line[-200:]}")
 
 
 def unknown(kind: str, name: str, known: Iterable[str], most: int = 5) -> UserError:

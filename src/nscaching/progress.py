@@ -22,6 +22,7 @@ __all__ = [
     "counting",
     "downloading",
     "duration",
+    "loading",
     "when_slow",
 ]
 
@@ -65,6 +66,13 @@ class Bar:
         self.bars.update(self.task, completed=done, total=total, latest=latest)
         if time.monotonic() - self.last_line > LOG_SECONDS:
             self.log()
+
+    def stage(self, what: str, done: float, of: float) -> None:
+        """Say how far one of several parts is; time left is counted from its own beginning."""
+        if not self.latest.startswith(what):
+            self.began = time.monotonic()
+            self.bars.reset(self.task)
+        self.show(done, of, f"{what} {100 * done / of:.0f}%")
 
     def log(self) -> None:
         """Write a line, where there is no terminal to show a bar."""
@@ -142,8 +150,19 @@ def counting(name: str) -> Iterator[Callable[[int, int], None]]:
 @contextmanager
 def when_slow(name: str, after: float = 2.0) -> Iterator[Callable[[int, int], None]]:
     """Show a bar for what reports (done, in all), if it takes more than some seconds."""
-    bar = Bar(name)
+    with _late(Bar(name), after) as bar:
+        yield lambda done, of: bar.show(done, of, f"{done:,}/{of:,}")
 
+
+@contextmanager
+def loading(name: str, after: float = 2.0) -> Iterator[Callable[[str, int, int], None]]:
+    """Show a bar for what reports (what is going on, done, in all), if it takes some seconds."""
+    with _late(Bar(name), after) as bar:
+        yield lambda what, done, of: bar.stage(what, done, of)
+
+
+@contextmanager
+def _late(bar: Bar, after: float) -> Iterator[Bar]:
     def begin() -> None:
         bar.bars.start()
         bar.log()
@@ -153,7 +172,7 @@ def when_slow(name: str, after: float = 2.0) -> Iterator[Callable[[int, int], No
     clock.daemon = True
     clock.start()
     try:
-        yield lambda done, of: bar.show(done, of, f"{done:,}/{of:,}")
+        yield bar
     finally:
         clock.cancel()
         clock.join()

@@ -133,7 +133,7 @@ class RunFolder:
             raise UserError(f"{self.path} holds no model: its training did not get that far")
         tensors, metadata = read_tensors(self.path / MODEL)
         epoch = metadata.get("epoch", "")
-        if not (epoch.isascii() and epoch.isdigit()):
+        if not (epoch.isascii() and epoch.isdigit() and len(epoch) < 19):
             raise UserError(f"{self.path / MODEL}: does not say of which epoch it is")
         return tensors, int(epoch)
 
@@ -251,7 +251,10 @@ def _is_record(value: Any) -> bool:  # noqa: ANN401
     if not isinstance(value, dict):
         return False
     figures = RANKING_FIGURES if "split" in value else EPOCH_FIGURES
-    return all(isinstance(value.get(name), int | float) for name in figures)
+    return all(
+        isinstance(value.get(name), int | float) and not abs(value[name]) > 1e300
+        for name in figures
+    )
 
 
 def _is_vocabulary(value: Any) -> bool:  # noqa: ANN401
@@ -259,5 +262,15 @@ def _is_vocabulary(value: Any) -> bool:  # noqa: ANN401
         return False
     if not all(isinstance(value[name], kind) for name, kind in NAMES.items()):
         return False
-    texts = [*value["entities"], *value["relations"], *value["labels"].values(), *value["notes"]]
-    return all(isinstance(text, str) for text in texts)
+    labels = value["labels"]
+    texts = [*value["entities"], *value["relations"], *labels, *labels.values(), *value["notes"]]
+    return all(isinstance(text, str) and _is_unicode(text) for text in [value["name"], *texts])
+
+
+def _is_unicode(text: str) -> bool:
+    """Say whether a text can be written: JSON may hold halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

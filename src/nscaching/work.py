@@ -17,7 +17,7 @@ from nscaching.models import MODELS
 from nscaching.objectives import choose_objective
 from nscaching.plots import plot_comparison
 from nscaching.probes import ProbeConfig
-from nscaching.progress import TrainingDisplay, counting, downloading, when_slow
+from nscaching.progress import TrainingDisplay, counting, downloading, loading, when_slow
 from nscaching.run import Run
 from nscaching.run import train as train_run
 from nscaching.run_folder import RunFolder, read_record
@@ -47,13 +47,21 @@ def check(config: TrainConfig, out: str, overwrite: bool) -> None:
         RunFolder(out).check_free(overwrite)
 
 
-def load(where: str, labels: str = "", split_seed: int = 0) -> KnowledgeGraph:
-    """Load a graph, showing the download if there is one."""
+def load(
+    where: str, labels: str = "", split_seed: int = 0, literals: bool = False
+) -> KnowledgeGraph:
+    """Load a graph, showing the download if there is one, and progress if it takes long."""
     known = datasets.find(where)
     if known is not None and not datasets.is_cached(known.name):
         with downloading(known.name) as progress:
             datasets.fetch(known.name, progress)
-    return KnowledgeGraph.load(where, labels, split_seed)
+    with loading(f"loading {where}") as progress:
+        graph = KnowledgeGraph.load(where, labels, split_seed, literals, progress)
+        progress("indexing", 0, 2)  # here, where it is seen; training and ranking need both
+        assert graph.train_keys
+        progress("indexing", 1, 2)
+        assert graph.filter_index
+        return graph
 
 
 def note_differences(graph: KnowledgeGraph, config: TrainConfig, file: Path) -> None:

@@ -58,6 +58,8 @@ class Train:
     """File of entity, tab, label lines; empty: entity_labels.tsv beside the data, if any."""
     split_seed: int = 0
     """Seed by which a single file is split 90/5/5."""
+    literals: bool = False
+    """Take the literals of RDF files for entities, too; else triples with one are left out."""
     json: Json = False
 
     def run(self) -> None:
@@ -69,7 +71,7 @@ class Train:
             raise UserError("say what to train on: a known data set, a folder or a file")
         work.check(self.settings, self.out, self.overwrite)
         self.probes.check(self.settings)
-        graph = work.load(self.where, self.labels, self.split_seed)
+        graph = work.load(self.where, self.labels, self.split_seed, self.literals)
         if self.config:
             work.note_differences(graph, self.settings, user_path(self.config))
         show.graph(graph)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from nscaching.divergence import Diverged
 from nscaching.errors import UserError, unknown
 from nscaching.graph import MAPPING_CLASSES, Ids, KnowledgeGraph, Side
 from nscaching.kernels import Kernels, Known, choose_kernels
@@ -138,7 +139,7 @@ def rank(
         above, level, wrong = np.empty((3, len(queries)), dtype=np.int64)
         above[queries.order], level[queries.order], wrong[queries.order] = found.cpu().numpy()
         if wrong.any():
-            raise UserError(DIVERGED)
+            raise Diverged(DIVERGED)
         ranks[side] = Ranks(above + 1, above + level + 1)
     return ranks
 

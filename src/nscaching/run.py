@@ -15,6 +15,7 @@ from torch import Tensor
 from nscaching import tasks
 from nscaching.card import write_card
 from nscaching.config import TrainConfig
+from nscaching.divergence import Diverged
 from nscaching.errors import UserError, user_path
 from nscaching.evaluation import Ranks
 from nscaching.graph import KnowledgeGraph, Side
@@ -22,7 +23,16 @@ from nscaching.models import MODELS, Model, build
 from nscaching.objectives import penalty
 from nscaching.plots import plot_run
 from nscaching.predict import Known, predict
-from nscaching.run_folder import CARD, CONFIG, PLOT, REPORT, RunFolder, default_out, read_record
+from nscaching.run_folder import (
+    CARD,
+    CONFIG,
+    MODEL,
+    PLOT,
+    REPORT,
+    RunFolder,
+    default_out,
+    read_record,
+)
 from nscaching.samplers import SAMPLERS
 from nscaching.tasks.neighbours import By
 from nscaching.trainer import Progress, Record, Trainer, choose_device
@@ -237,9 +247,21 @@ def _train(
         if observe is not None:
             observe(record)
 
-    trainer.train(hear)
+    try:
+        trainer.train(hear)
+    except Diverged as error:
+        raise Diverged(f"{error}; {_last_good(trainer, folder)}") from None
     run.best_epoch, run.sampler_state = trainer.best_epoch, trainer.sampler.state()
     run.test_ranks = trainer.ranks.get("test")
     if folder is not None:
         run._finish(folder)
     return run
+
+
+def _last_good(trainer: Trainer, folder: RunFolder | None) -> str:
+    """Say where the parameters are that were best before a training went wrong."""
+    if folder is None or not trainer.best_epoch:
+        return "no parameters were kept before that"
+    if folder.path != folder.target:
+        return f"the run in {folder.target} is as it was"
+    return f"the best before, of epoch {trainer.best_epoch}, are in {folder.path / MODEL}"

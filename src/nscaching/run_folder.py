@@ -21,6 +21,7 @@ from nscaching.graph import SPLITS, Ids, KnowledgeGraph, Labelled, Source
 __all__ = [
     "CARD",
     "CONFIG",
+    "MODEL",
     "PARTIAL",
     "PLOT",
     "REPORT",

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from nscaching.errors import UserError
+from nscaching.divergence import Diverged
 from nscaching.evaluation import Ranks
 from nscaching.graph import AnswerIndex, Ids
 from nscaching.kernels import Kernels, Known
@@ -53,5 +53,5 @@ def rank_among(
             progress(min(begin + chunk, len(answer)), len(answer))
     above, level, wrong = torch.cat(parts, dim=1).cpu().numpy()
     if wrong.any():
-        raise UserError(DIVERGED)
+        raise Diverged(DIVERGED)
     return Ranks(above + 1, above + level + 1)

@@ -7,7 +7,7 @@ import dataclasses
 import io
 import itertools
 import sys
-import unicodedata
+import warnings
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -15,6 +15,8 @@ import tyro
 
 from nscaching import __version__
 from nscaching.errors import UserError, unknown, user_path
+from nscaching.escaping import visible
+from nscaching.shortage import is_shortage
 from nscaching.verbs import VERBS, Train, Verb
 
 __all__ = ["main"]
@@ -28,7 +30,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names on a terminal without UTF-8
     try:
-        _dispatch(words)
+        with warnings.catch_warnings():
+            warnings.showwarning = _note
+            _dispatch(words)
         sys.stdout.flush()  # here, where an error of writing is still heard
     except KeyboardInterrupt:
         sys.stderr.write("nscaching: stopped\n")
@@ -44,14 +48,17 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _is_outside(error: Exception) -> bool:
     """Say whether an error comes from input, disk or memory; PyTorch has no class for the last."""
-    lack = ("out of memory", "can't allocate memory")
-    return not isinstance(error, RuntimeError) or any(words in str(error) for words in lack)
+    return not isinstance(error, RuntimeError) or is_shortage(error)
+
+
+def _note(message: Warning | str, *rest: object, **more: object) -> None:
+    """Say what the library warns of; where in the program it did is nothing to a user."""
+    sys.stderr.write(f"note: {visible(str(message))}\n")
 
 
 def _complain(message: str) -> int:
     one_line = " ".join(line.strip() for line in message.splitlines())
-    printable = "".join(" " if unicodedata.category(c) == "Cc" else c for c in one_line)
-    sys.stderr.write(f"nscaching: {printable}\n")
+    sys.stderr.write(f"nscaching: {visible(one_line)}\n")
     return 2
 
 

@@ -13,7 +13,7 @@ LARGE_MARGIN = 1e30
 STRONG_PENALTY = {"l2": 10.0, "n3": 1.0}
 
 
-class Diverged(UserError):
+class Diverged(UserError):  # noqa: N818  (it is a UserError, which has the suffix)
     """The parameters, or what comes of them, are not finite any more."""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nscaching import tasks
+from nscaching import memory, tasks
 from nscaching.card import write_card
 from nscaching.config import TrainConfig
 from nscaching.divergence import Diverged
@@ -34,6 +34,7 @@ from nscaching.run_folder import (
     read_record,
 )
 from nscaching.samplers import SAMPLERS
+from nscaching.shortage import is_shortage
 from nscaching.tasks.neighbours import By
 from nscaching.trainer import Progress, Record, Trainer, choose_device
 from nscaching.warm_start import warm_start
@@ -209,13 +210,16 @@ def train(
         config = dataclasses.replace(config, generator_pretrain=absolute)
     threads = torch.get_num_threads()
     try:
+        memory.check(graph, config, None if folder is None else folder.path)
         trainer = Trainer(graph, config, start, progress)
         if announce is not None:
             announce(trainer.plan())
         return _train(trainer, folder, overwrite, observe)
-    except Exception:
+    except Exception as error:
         if folder is not None:
             folder.discard()
+        if is_shortage(error):
+            raise UserError(memory.advice(graph, config)) from error
         raise
     finally:
         torch.set_num_threads(threads)

@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from nscaching.errors import UserError
+from nscaching.escaping import json_text, visible
 from nscaching.evaluation import METRICS
 
-__all__ = ["HEADINGS", "metric_cells", "print_json", "print_table", "say"]
+__all__ = ["HEADINGS", "metric_cells", "note", "print_json", "print_table", "say"]
 
 # In a file or a pipe, no line of a table is broken.
 FILE_WIDTH = 1 << 16
@@ -29,26 +30,36 @@ def print_json(value: object) -> None:
         text = json.dumps(value, indent=2, ensure_ascii=plain, allow_nan=False)
     except ValueError:
         raise UserError("a figure is not a number: the run is damaged or diverged") from None
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(json_text(text) + "\n")
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
-    """Print a table; all but the first column are figures. Names are shown as they are."""
-    table = Table(title=Text(title) if title else None, title_justify="left", box=None)
+    """Print a table; all but the first column are figures. No cell is obeyed."""
+    table = Table(title=Text(visible(title)) if title else None, title_justify="left", box=None)
     for i, heading in enumerate(headings):
         justify: Literal["left", "right"] = "left" if i == 0 else "right"
-        table.add_column(Text(heading, style="bold"), justify=justify, overflow="fold")
+        table.add_column(Text(visible(heading), style="bold"), justify=justify, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    say(table)
+        table.add_row(*(Text(visible(cell)) for cell in row))
+    _print(table)
 
 
-def say(what: Table | str) -> None:
-    """Print a table or a sentence as it is, without markup."""
-    console = Console(highlight=False, soft_wrap=isinstance(what, str))
+def say(*lines: str) -> None:
+    """Print lines, without markup."""
+    for line in lines:
+        _print(Text(visible(line)))
+
+
+def note(line: str) -> None:
+    """Print a line on standard error."""
+    Console(stderr=True, highlight=False).print(Text(visible(line)), soft_wrap=True)
+
+
+def _print(what: Table | Text) -> None:
+    console = Console(highlight=False, soft_wrap=isinstance(what, Text))
     if not console.is_terminal:
         console.width = FILE_WIDTH
-    console.print(Text(what) if isinstance(what, str) else what)
+    console.print(what)
 
 
 def metric_cells(values: dict[str, Any]) -> list[str]:

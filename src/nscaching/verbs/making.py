@@ -56,6 +56,8 @@ class Train:
     """File of entity, tab, label lines; empty: entity_labels.tsv beside the data, if any."""
     split_seed: int = 0
     """Seed by which a single file is split 90/5/5."""
+    dry_run: bool = False
+    """Train nothing: say what it would need of memory and disk, and whether it fits."""
     json: Json = False
 
     def run(self) -> None:
@@ -71,6 +73,12 @@ class Train:
             work.note_differences(graph, self.settings, user_path(self.config))
         show.graph(graph)
         out = self.out or default_out(graph, self.settings)
+        if self.dry_run:
+            found, refusal = work.dry_run(graph, self.settings, out)
+            show.memory(found, self.json)
+            if refusal:
+                raise UserError(refusal)
+            return
         show.run(work.train(graph, self.settings, out, self.overwrite), self.json)
 
 

@@ -9,17 +9,20 @@ import itertools
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import tyro
 
 from nscaching import __version__
+from nscaching.config import TrainConfig
 from nscaching.errors import UserError, unknown, user_path
 from nscaching.escaping import visible
 from nscaching.shortage import is_shortage
 from nscaching.verbs import VERBS, Train, Verb
 
 __all__ = ["main"]
+
+T = TypeVar("T", Train, TrainConfig)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -129,9 +132,22 @@ def _defaults(words: list[str]) -> Train | None:
     from nscaching.run_folder import read_settings
 
     source, settings = read_settings(user_path(paths[-1]))
-    return Train(
+    file = Train(
         where=source.data, settings=settings, labels=source.labels, split_seed=source.split_seed
     )
+    # The help shows these as they are.
+    asked = {"-h", "--help"} & set(words)
+    return dataclasses.replace(_shown(file), settings=_shown(settings)) if asked else file
+
+
+def _shown(values: T) -> T:
+    """Return a dataclass whose texts no terminal obeys."""
+    texts = {
+        field.name: visible(text)
+        for field in dataclasses.fields(values)
+        if isinstance(text := getattr(values, field.name), str)
+    }
+    return dataclasses.replace(values, **texts)
 
 
 def _values(words: list[str], flag: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -103,7 +104,7 @@ class RunFolder:
 
     def append(self, record: dict[str, Any]) -> None:
         """Add a line to metrics.jsonl."""
-        with (self.path / METRICS).open("a", encoding="utf-8") as file:
+        with self._own(METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 
     def save_model(self, parameters: dict[str, Tensor], epoch: int) -> None:
@@ -119,7 +120,7 @@ class RunFolder:
         """Read the configuration."""
         if not (self.path / CONFIG).is_file():
             raise UserError(f"{self.path} is not a run folder: it has no {CONFIG}")
-        return read_settings(self.path / CONFIG)
+        return read_settings(self._own(CONFIG))
 
     def read_history(self) -> list[dict[str, Any]]:
         """Read metrics.jsonl."""
@@ -174,9 +175,21 @@ class RunFolder:
         }
         return KnowledgeGraph(**names, **splits, source=source, labelled=labelled)
 
+    def _own(self, name: str) -> Path:
+        """Return the path of a file; a link out of the folder, which others may have made, is none.
+
+        Neither is a pipe or a device, which may never end.
+        """
+        file = self.path / name
+        if file.exists() and not file.is_file():
+            raise UserError(f"{file} is not a file")
+        if file.is_symlink() and not file.resolve().is_relative_to(self.path.resolve()):
+            raise UserError(f"{file} is a link that leads out of the run folder")
+        return file
+
     def _read_text(self, name: str) -> str:
         try:
-            return (self.path / name).read_text(encoding="utf-8")
+            return self._own(name).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise UserError(f"{self.path / name}: cannot read it: {reason}") from error
@@ -206,6 +219,7 @@ class RunFolder:
 
         unfinished = self.path / f"{name}{PARTIAL}"
         whole = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+        unfinished.unlink(missing_ok=True)  # a link there would lead elsewhere
         unfinished.touch()
         mode = (
             unfinished.stat().st_mode
@@ -218,7 +232,7 @@ class RunFolder:
         from safetensors import SafetensorError, safe_open
 
         try:
-            with safe_open(self.path / name, framework="pt") as file:
+            with safe_open(self._own(name), framework="pt") as file:
                 names = list(file.keys())
                 return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
         except (OSError, SafetensorError) as error:
@@ -228,7 +242,7 @@ class RunFolder:
 def free_path(path: Path) -> Path:
     """Return the path, or with a number behind its name the first that does not exist."""
     number, free = 1, path
-    while free.exists():
+    while free.exists() or free.is_symlink():
         number += 1
         free = path.with_name(f"{path.stem}-{number}{path.suffix}")
     return free
@@ -237,7 +251,8 @@ def free_path(path: Path) -> Path:
 def default_out(graph: KnowledgeGraph, config: TrainConfig) -> Path:
     """Return a free folder for a run that was given none."""
     model, sampler = (name.rpartition(":")[2] for name in (config.model, config.sampler))
-    return free_path(Path("runs") / f"{graph.name}-{model}-{sampler}-seed{config.seed}".lower())
+    name = re.sub(r"[^\w.+-]+", "_", f"{graph.name}-{model}-{sampler}-seed{config.seed}")
+    return free_path(Path("runs") / name.lstrip(".").lower())
 
 
 def read_record(path: Path) -> dict[str, Any]:

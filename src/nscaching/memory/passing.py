@@ -16,6 +16,9 @@ __all__ = ["building", "ranking_chunk", "training_step"]
 
 # Numbers for each triple while its index is built, and while its columns are put together.
 INDEX_NUMBERS = 8
+# Up to this size the C library takes tables from a heap, where scores that stay between them keep
+# it from giving the room back.
+HEAP = 32 << 20
 
 
 def building(plan: Plan) -> int:
@@ -37,13 +40,20 @@ def ranking_chunk(plan: Plan) -> int:
         return 0
     at_once = min(chunk_size(model), most)
     width = 3 * FLOAT * model.entity.shape[1] if model.broadcasts else 0
-    return at_once * model.entities * (SCORE_BYTES + width) + _tables(model)
+    scattered = 0
+    if _moves(model) and size(model.entity) <= HEAP:
+        scattered = min(at_once, model.relations) * size(model.entity)
+    return at_once * model.entities * (SCORE_BYTES + width) + _tables(model) + scattered
+
+
+def _moves(model: Model) -> bool:
+    """Tell whether every relation of a chunk has a table of moved rows."""
+    return model.form in (Form.SHIFTED, Form.PROJECTED)
 
 
 def _tables(model: Model) -> int:
     """Return the bytes of the rows of all entities as they enter the score: gathered, scaled, …"""
-    moved = 2 if model.form in (Form.SHIFTED, Form.PROJECTED) else 0
-    return (2 + moved) * size(model.entity) + 2 * LONG * model.entities
+    return (4 if _moves(model) else 2) * size(model.entity) + 2 * LONG * model.entities
 
 
 def _compiled_step(plan: Plan) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -167,3 +169,45 @@ def test_the_command_line_says_it_in_a_line(tmp_path, capsys, monkeypatch):
         main(["evaluate", "run"])
     noted = "note: not enough memory for 9 queries at once: going on with fewer\n"
     assert capsys.readouterr().err == noted
+
+
+# The real thing: a process whose memory ends.
+PROCESS = """
+import resource, warnings
+import numpy as np, torch
+from nscaching import KnowledgeGraph
+from nscaching.evaluation import Queries, rank
+from nscaching.kernels import Kernels
+from nscaching.models import build
+
+torch.set_num_threads(1)
+random = np.random.default_rng(0)
+triples = random.integers([100_000, 2, 100_000], size=(400, 3)).astype(np.int32)
+none = triples[:0]
+names = [str(i) for i in range(100_000)], ["r", "s"]
+graph = KnowledgeGraph(*names, triples, none, none)
+model = build("TransE", graph, 4, 1)
+model.reset(torch.Generator().manual_seed(0))
+queries, shown = Queries(graph, triples), []
+warnings.showwarning = lambda message, *rest: shown.append(str(message))
+whole = rank(model, queries, kernels=Kernels(), budget=1 << 40)
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + (120 << 20)  # scores alone take 160 MB
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+queries.most = 0
+found = rank(model, queries, kernels=Kernels(), budget=1 << 40)
+pairs = [(vars(found[side]), vars(whole[side])) for side in whole]
+same = all(np.array_equal(ours[k], theirs[k]) for ours, theirs in pairs for k in ours)
+print(same, queries.most, shown)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of the address space are Linux's")
+def test_a_process_whose_memory_ends_ranks_all_the_same():
+    done = subprocess.run(
+        [sys.executable, "-c", PROCESS], capture_output=True, text=True, check=True
+    )
+    same, most, said = done.stdout.split(maxsplit=2)
+    assert same == "True"
+    assert 1 <= int(most) < 400
+    assert said.strip() == "['not enough memory for 400 queries at once: going on with fewer']"

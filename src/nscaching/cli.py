@@ -142,7 +142,7 @@ def _defaults(words: list[str]) -> Train | None:
 
 def _shown(values: T) -> T:
     """Return a dataclass whose texts no terminal obeys."""
-    texts = {
+    texts: dict[str, Any] = {
         field.name: visible(text)
         for field in dataclasses.fields(values)
         if isinstance(text := getattr(values, field.name), str)

@@ -3,12 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types tests bench world clean
+.PHONY: demo test lint types audit tests bench world clean
 
 demo: $(READY)
 	@$(BIN)/nscaching demo
 
-test: lint types tests
+test: lint types audit tests
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -16,6 +16,9 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
+
+audit: $(READY)  ## what is installed, by pip-audit or against constraints.txt
+	$(BIN)/python tools/audit.py
 
 tests: $(READY)
 	$(BIN)/pytest -n 2

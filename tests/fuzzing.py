@@ -51,9 +51,7 @@ TOKENS = [
 WAYS = ["flip", "token", "number", "cut", "drop", "repeat", "splice", "bytes"]
 NUMBERS = st.one_of(
     st.integers(0, 2**70).map(lambda n: str(n).encode()),
-    st.sampled_from(
-        [b"-1", b"0", b"2147483647", b"1e400", b"-0.5", b"NaN", b"9" * 400, b"9" * 5000]
-    ),
+    st.sampled_from([b"-1", b"0", b"2147483647", b"1e400", b"-0.5", b"NaN", b"9" * 400, b"9" * 5000]),
 )
 
 

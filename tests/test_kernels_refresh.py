@@ -56,7 +56,7 @@ def test_a_refresh_after_gradient_steps(twin, kind, data):
     learner = kernels.learner(case.model, Learning("margin", 4.0, 0.1, 0.01))
     case.check(case.refreshed(kernels))
     for batch, negatives in random_steps(case.model, [3, 5], seed=case.seed):
-        learner.step(batch, negatives, torch.zeros(3, dtype=torch.float64))
+        learner.step(batch, negatives, torch.zeros(4, dtype=torch.float64))
     case.check(case.refreshed(kernels))
     # Another model than the one that learns.
     other = data.draw(cases(*kind, twin))

@@ -42,7 +42,7 @@ kinds = pytest.mark.parametrize(("name", "norm"), NORMED)
 
 
 def new_sums():
-    return torch.zeros(3, dtype=torch.float64)
+    return torch.zeros(4, dtype=torch.float64)
 
 
 def parameters(model):
@@ -182,7 +182,7 @@ def test_nothing_is_learnt_from_a_negative_that_is_the_positive(path, name):
     before, sums = parameters(model), new_sums()
     learner = new_kernels(path).learner(model, Learning("margin", 5.0, 0.01, 0.0))
     learner.step(*triples((0, 0, 1, 0, 1), (2, 1, 3, 2, 3)), sums)
-    torch.testing.assert_close(sums, torch.tensor([10.0, 2.0, 0.0]).double())
+    torch.testing.assert_close(sums, torch.tensor([10.0, 2.0, 0.0, 1.0]).double())
     assert all(torch.equal(table, before[key]) for key, table in parameters(model).items())
 
 
@@ -206,7 +206,7 @@ def test_a_batch_that_teaches_nothing(path, name):
     )
     before, sums = parameters(model), new_sums()
     learner.step(plain_batch(head, batch.relation, tail), worse, sums)
-    assert sums.tolist() == [0, 0, 0]
+    assert sums.tolist() == [0, 0, 0, 1]
     assert all(torch.equal(table, before[key]) for key, table in parameters(model).items())
 
 

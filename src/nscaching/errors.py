@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["UserError", "is_lack_of_memory", "unknown", "user_path"]
+__all__ = ["UserError", "unknown", "user_path"]
 
 LONGEST = 1000  # characters of a message
 
@@ -45,11 +45,3 @@ def user_path(path: str | Path) -> Path:
         return Path(path).expanduser()
     except RuntimeError:
         raise UserError(f"{path}: there is no such home folder") from None
-
-
-def is_lack_of_memory(error: Exception) -> bool:
-    """Say whether memory ran out; PyTorch has no class for that."""
-    lack = ("out of memory", "can't allocate memory")
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(words in str(error) for words in lack)
-    )

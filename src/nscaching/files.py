@@ -12,9 +12,29 @@ from torch import Tensor
 
 from nscaching.errors import UserError
 
-__all__ = ["PARTIAL", "parse_json", "read_lines", "read_tensors", "read_text", "save_tensors"]
+__all__ = [
+    "PARTIAL",
+    "own",
+    "parse_json",
+    "read_lines",
+    "read_tensors",
+    "read_text",
+    "save_tensors",
+]
 
 PARTIAL = ".partial"
+
+
+def own(path: Path) -> Path:
+    """Return the path of a file; a link out of its folder, which others may have made, is none.
+
+    Neither is a pipe or a device, which may never end.
+    """
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is not a file")
+    if path.is_symlink() and not path.resolve().is_relative_to(path.parent.resolve()):
+        raise UserError(f"{path} is a link that leads out of its folder")
+    return path
 
 
 def save_tensors(
@@ -25,6 +45,7 @@ def save_tensors(
 
     unfinished = path.with_name(f"{path.name}{PARTIAL}")
     whole = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+    unfinished.unlink(missing_ok=True)  # a link there would lead elsewhere
     unfinished.touch()
     mode = unfinished.stat().st_mode  # as for any new file; the library's own are for one reader
     save_file(whole, unfinished, metadata)
@@ -37,7 +58,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(own(path), framework="pt") as file:
             names = list(file.keys())
             return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
     except (OSError, SafetensorError) as error:
@@ -47,7 +68,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 def read_text(path: Path) -> str:
     """Read a file of UTF-8."""
     try:
-        return path.read_text(encoding="utf-8")
+        return own(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: cannot read it: {reason}") from error

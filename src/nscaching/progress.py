@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRe
 from rich.text import Text
 
 from nscaching.config import TrainConfig
+from nscaching.escaping import visible
 
 __all__ = [
     "Bar",
@@ -34,7 +35,7 @@ class Bar:
     """One thing that takes time, on standard error."""
 
     def __init__(self, name: str, total: float | None = None) -> None:
-        self.name, self.total, self.done, self.latest = name, total, 0.0, ""
+        self.name, self.total, self.done, self.latest = visible(name), total, 0.0, ""
         self.console = Console(stderr=True, highlight=False)
         self.began = self.last_line = time.monotonic()
         self.bars = Progress(
@@ -46,7 +47,7 @@ class Bar:
             console=self.console,
             disable=not self.console.is_terminal,
         )
-        self.task = self.bars.add_task(name, total=total, latest="")
+        self.task = self.bars.add_task(self.name, total=total, latest="")
 
     def __enter__(self) -> Self:
         self.bars.start()
@@ -62,8 +63,8 @@ class Bar:
 
     def show(self, done: float, total: float | None, latest: str) -> None:
         """Say how far it is, and what is new."""
-        self.done, self.total, self.latest = done, total, latest
-        self.bars.update(self.task, completed=done, total=total, latest=latest)
+        self.done, self.total, self.latest = done, total, visible(latest)
+        self.bars.update(self.task, completed=done, total=total, latest=self.latest)
         if time.monotonic() - self.last_line > LOG_SECONDS:
             self.log()
 
@@ -94,7 +95,7 @@ class TrainingDisplay(Bar):
 
     def announce(self, plan: str) -> None:
         """Hear which kernels run; the first step may have to compile them."""
-        self.console.print(Text(plan), style="dim", soft_wrap=True)
+        self.console.print(Text(visible(plan)), style="dim", soft_wrap=True)
         self.show(0.0, float(self.epochs), "first step: kernels are compiled at first use")
 
     def observe(self, record: dict[str, Any]) -> None:

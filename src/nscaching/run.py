@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nscaching import tasks
+from nscaching import memory, tasks
 from nscaching.card import write_card
 from nscaching.config import TrainConfig
+from nscaching.divergence import Diverged
 from nscaching.errors import UserError, user_path
 from nscaching.evaluation import Ranks
 from nscaching.graph import KnowledgeGraph, Side
@@ -29,6 +30,7 @@ from nscaching.probes.probes import Finding
 from nscaching.run_folder import (
     CARD,
     CONFIG,
+    MODEL,
     PLOT,
     REPORT,
     RunFolder,
@@ -37,6 +39,7 @@ from nscaching.run_folder import (
     read_record,
 )
 from nscaching.samplers import SAMPLERS
+from nscaching.shortage import is_shortage
 from nscaching.tasks.neighbours import By
 from nscaching.trainer import Progress, Record, Trainer, choose_device
 from nscaching.warm_start import check_sizes, warm_start
@@ -245,13 +248,16 @@ def train(
         config = dataclasses.replace(config, generator_pretrain=absolute)
     threads = torch.get_num_threads()
     try:
+        memory.check(graph, config, None if folder is None else folder.path)
         trainer = Trainer(graph, config, start, progress, probes)
         if announce is not None:
             announce(trainer.plan())
         return _train(trainer, probes or ProbeConfig(), folder, overwrite, observe)
-    except Exception:
+    except Exception as error:
         if folder is not None:
             folder.discard()
+        if is_shortage(error):
+            raise UserError(memory.advice(graph, config)) from error
         raise
     finally:
         torch.set_num_threads(threads)
@@ -294,7 +300,10 @@ def _train(
         elif finding.cache:
             snapshots[finding.epoch] = finding.cache
 
-    trainer.train(hear, find)
+    try:
+        trainer.train(hear, find)
+    except Diverged as error:
+        raise Diverged(f"{error}; {_last_good(trainer, folder)}") from None
     run.best_epoch, run.sampler_state = trainer.best_epoch, trainer.sampler.state()
     run.test_ranks = trainer.ranks.get("test")
     run.snapshots = snapshots
@@ -302,3 +311,12 @@ def _train(
         run._finish(folder)
         run.snapshots = Snapshots(folder.path)
     return run
+
+
+def _last_good(trainer: Trainer, folder: RunFolder | None) -> str:
+    """Say where the parameters are that were best before a training went wrong."""
+    if folder is None or not trainer.best_epoch:
+        return "no parameters were kept before that"
+    if folder.path != folder.target:
+        return f"the run in {folder.target} is as it was"
+    return f"the best before, of epoch {trainer.best_epoch}, are in {folder.path / MODEL}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -15,7 +16,15 @@ from torch import Tensor
 from nscaching import __version__, evaluation
 from nscaching.config import TrainConfig, check_type, read_toml, write_toml
 from nscaching.errors import UserError, user_path
-from nscaching.files import PARTIAL, parse_json, read_lines, read_tensors, read_text, save_tensors
+from nscaching.files import (
+    PARTIAL,
+    own,
+    parse_json,
+    read_lines,
+    read_tensors,
+    read_text,
+    save_tensors,
+)
 from nscaching.graph import SPLITS, Ids, KnowledgeGraph, Labelled, Source
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import SCORES, is_snapshots, remove_snapshots
@@ -23,6 +32,7 @@ from nscaching.probes.files import SCORES, is_snapshots, remove_snapshots
 __all__ = [
     "CARD",
     "CONFIG",
+    "MODEL",
     "PARTIAL",
     "PLOT",
     "REPORT",
@@ -105,7 +115,7 @@ class RunFolder:
 
     def append(self, record: dict[str, Any]) -> None:
         """Add a line to metrics.jsonl."""
-        with (self.path / METRICS).open("a", encoding="utf-8") as file:
+        with own(self.path / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 
     def save_model(self, parameters: dict[str, Tensor], epoch: int) -> None:
@@ -121,7 +131,7 @@ class RunFolder:
         """Read the configuration."""
         if not (self.path / CONFIG).is_file():
             raise UserError(f"{self.path} is not a run folder: it has no {CONFIG}")
-        return read_settings(self.path / CONFIG)
+        return read_settings(own(self.path / CONFIG))
 
     def read_history(self) -> list[dict[str, Any]]:
         """Read metrics.jsonl."""
@@ -198,7 +208,7 @@ class RunFolder:
 def free_path(path: Path) -> Path:
     """Return the path, or with a number behind its name the first that does not exist."""
     number, free = 1, path
-    while free.exists():
+    while free.exists() or free.is_symlink():
         number += 1
         free = path.with_name(f"{path.stem}-{number}{path.suffix}")
     return free
@@ -207,7 +217,8 @@ def free_path(path: Path) -> Path:
 def default_out(graph: KnowledgeGraph, config: TrainConfig) -> Path:
     """Return a free folder for a run that was given none."""
     model, sampler = (name.rpartition(":")[2] for name in (config.model, config.sampler))
-    return free_path(Path("runs") / f"{graph.name}-{model}-{sampler}-seed{config.seed}".lower())
+    name = re.sub(r"[^\w.+-]+", "_", f"{graph.name}-{model}-{sampler}-seed{config.seed}")
+    return free_path(Path("runs") / name.lstrip(".").lower())
 
 
 def read_record(path: Path) -> dict[str, Any]:

@@ -35,6 +35,8 @@ def warm_start(
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{flag} {path}: model and configuration differ: {reason}") from None
+    if not all(tensor.isfinite().all() for tensor in parameters.values()):
+        raise UserError(f"{flag} {path}: its parameters are not finite: that training diverged")
     return parameters
 
 

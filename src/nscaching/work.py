@@ -10,9 +10,10 @@ import torch
 
 from nscaching import datasets
 from nscaching.config import TrainConfig
-from nscaching.errors import UserError
+from nscaching.errors import UserError, user_path
 from nscaching.graph import KnowledgeGraph
 from nscaching.kernels import choose_kernels
+from nscaching.memory import Plan, Statement, refusal, state
 from nscaching.models import MODELS
 from nscaching.objectives import choose_objective
 from nscaching.plots import plot_comparison
@@ -28,6 +29,7 @@ __all__ = [
     "check",
     "compare",
     "distinct_names",
+    "dry_run",
     "evaluate",
     "export",
     "load",
@@ -77,6 +79,14 @@ def note_differences(graph: KnowledgeGraph, config: TrainConfig, file: Path) -> 
         if record.get(name, value) != value:
             what = f"{name.replace('_', ' ')} was {record[name]} and is {value}"
             graph.notes.append(f"the run of {file} will not come out the same: its {what}")
+
+
+def dry_run(graph: KnowledgeGraph, config: TrainConfig, out: str | Path) -> tuple[Statement, str]:
+    """State what a training needs of memory and disk; say what is wrong if it cannot fit."""
+    plan = Plan(graph, config)
+    found = state(plan, user_path(out))
+    place = found.lacking()
+    return found, "" if place is None else refusal(plan, found, place)
 
 
 def train(

@@ -60,6 +60,8 @@ class Train:
     """Seed by which a single file is split 90/5/5."""
     literals: bool = False
     """Take the literals of RDF files for entities, too; else triples with one are left out."""
+    dry_run: bool = False
+    """Train nothing: say what it would need of memory and disk, and whether it fits."""
     json: Json = False
 
     def run(self) -> None:
@@ -76,8 +78,13 @@ class Train:
             work.note_differences(graph, self.settings, user_path(self.config))
         show.graph(graph)
         out = self.out or default_out(graph, self.settings)
-        run = work.train(graph, self.settings, out, self.overwrite, self.probes)
-        show.run(run, self.json)
+        if self.dry_run:
+            found, refusal = work.dry_run(graph, self.settings, out)
+            show.memory(found, self.json)
+            if refusal:
+                raise UserError(refusal)
+            return
+        show.run(work.train(graph, self.settings, out, self.overwrite, self.probes), self.json)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ LEARNING = Learning("margin", 4.0, 0.01, 0.0)
 def _step() -> None:
     model = new_model("TransD")
     learner = new_kernels("numba").learner(model, LEARNING)
-    learner.step(*random_steps(model, [2])[0], torch.zeros(3, dtype=torch.float64))
+    learner.step(*random_steps(model, [2])[0], torch.zeros(4, dtype=torch.float64))
 
 
 def _refresh_and_rank() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 spec = importlib.util.spec_from_file_location("audit", ROOT / "tools" / "audit.py")
 audit = importlib.util.module_from_spec(spec)
+sys.modules["audit"] = audit  # where dataclasses look
 spec.loader.exec_module(audit)
 
 PINS = {"a-b": "1.2", "torch": "2.13.0"}
@@ -42,19 +44,32 @@ def test_a_line_that_pins_nothing_is_refused(line):
 
 
 def test_reports_of_pip_audit():
+    def read(*parts):
+        return audit.read_report(json.dumps({"dependencies": parts}))
+
     clean = {"name": "a", "version": "1", "vulns": []}
     bad = {"name": "b", "version": "2", "vulns": [{"id": "PYSEC-1"}]}
-    assert audit.known_holes(json.dumps({"dependencies": [clean]})) == []
-    assert audit.known_holes(json.dumps({"dependencies": [clean, bad]})) == ["b 2: PYSEC-1"]
-    assert audit.known_holes("") is None
-    assert audit.known_holes("connection refused") is None
+    skipped = {"name": "c", "skip_reason": "Dependency not found and could not be audited"}
+    assert read(clean, skipped) == audit.Report(1, ["c"], [])
+    assert read(clean, bad) == audit.Report(2, [], ["b 2: PYSEC-1"])
+    assert read(skipped, skipped) is None  # a success in name only
+    assert read() is None
+    assert audit.read_report("") is None
+    assert audit.read_report("connection refused") is None
 
 
-@pytest.mark.parametrize(("holes", "wrong", "code"), [([], None, 0), (["x"], None, 1),
-                                                      (None, [], 0), (None, ["y"], 1)])  # fmt: skip
-def test_it_says_what_it_did(monkeypatch, capsys, holes, wrong, code):
-    monkeypatch.setattr(audit, "run_pip_audit", lambda: holes)
+@pytest.mark.parametrize(
+    ("report", "wrong", "code"),
+    [
+        (audit.Report(3, ["c"], []), None, 0),
+        (audit.Report(3, [], ["x"]), None, 1),
+        (None, [], 0),
+        (None, ["y"], 1),
+    ],
+)
+def test_it_says_what_it_did(monkeypatch, capsys, report, wrong, code):
+    monkeypatch.setattr(audit, "run_pip_audit", lambda: report)
     monkeypatch.setattr(audit, "differences", lambda installed, pins: wrong)
     assert audit.main() == code
     said = capsys.readouterr().out
-    assert said.startswith("audit by pip-audit" if holes is not None else "audit by pins (")
+    assert said.startswith("audit by pip-audit: 3 " if report else "audit by pins (")

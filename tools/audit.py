@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -55,20 +56,35 @@ def differences(installed: Iterable[tuple[str, str]], pins: Mapping[str, str]) -
     return found
 
 
-def known_holes(report: str) -> list[str] | None:
-    """Return what pip-audit's JSON says is vulnerable; None: it is no report."""
+@dataclass(frozen=True)
+class Report:
+    """What pip-audit found."""
+
+    audited: int
+    skipped: list[str]
+    holes: list[str]
+
+
+def read_report(text: str) -> Report | None:
+    """Read pip-audit's JSON; None: it is no report, or one of nothing.
+
+    Where it does not reach its data it may skip every distribution and call that a success.
+    """
     try:
-        parts = json.loads(report)["dependencies"]
+        parts = json.loads(text)["dependencies"]
     except (ValueError, KeyError, TypeError):
         return None
-    return [
+    skipped = [part["name"] for part in parts if "skip_reason" in part]
+    holes = [
         f"{part['name']} {part['version']}: {hole['id']}"
         for part in parts
         for hole in part.get("vulns", [])
     ]
+    audited = len(parts) - len(skipped)
+    return Report(audited, skipped, holes) if audited else None
 
 
-def run_pip_audit() -> list[str] | None:
+def run_pip_audit() -> Report | None:
     """Ask pip-audit, if it is installed and reaches its data; None: it did not."""
     if importlib.util.find_spec("pip_audit") is None:
         return None
@@ -82,16 +98,20 @@ def run_pip_audit() -> list[str] | None:
         )
     except subprocess.TimeoutExpired:
         return None
-    return known_holes(done.stdout.decode(errors="replace"))
+    return read_report(done.stdout.decode(errors="replace"))
 
 
 def main() -> int:
     """Audit and say how; return 1 if something is wrong."""
-    holes = run_pip_audit()
-    if holes is not None:
-        print(f"audit by pip-audit: {len(holes)} known vulnerabilities")
-        print("".join(f"  {hole}\n" for hole in holes), end="")
-        return 1 if holes else 0
+    report = run_pip_audit()
+    if report is not None:
+        known, not_known = len(report.holes), ", ".join(report.skipped) or "none"
+        print(
+            f"audit by pip-audit: {report.audited} audited, {known} known vulnerabilities; "
+            f"skipped: {not_known}"
+        )
+        print("".join(f"  {hole}\n" for hole in report.holes), end="")
+        return 1 if report.holes else 0
     pins = read_pins(PINS.read_text(encoding="utf-8"))
     installed = [(part.metadata["Name"], part.version) for part in distributions()]
     wrong = differences(installed, pins)

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from nscaching.errors import UserError
-from nscaching.files import PARTIAL, read_lines, read_tensors, save_tensors
+from nscaching.files import PARTIAL, own, read_lines, read_tensors, save_tensors
 
 __all__ = [
     "SCORES", "Snapshots", "append_scores", "is_snapshots", "read_scores", "remove_snapshots",
@@ -25,7 +25,7 @@ NAME = re.compile(rf"cache-(\d{{6,}})\.safetensors(?:{re.escape(PARTIAL)})?")
 def append_scores(folder: Path, lines: list[dict[str, Any]]) -> None:
     """Add the lines of an epoch in one go."""
     if lines:
-        with (folder / SCORES).open("a", encoding="utf-8") as file:
+        with own(folder / SCORES).open("a", encoding="utf-8") as file:
             file.write("".join(json.dumps(line) + "\n" for line in lines))
 
 

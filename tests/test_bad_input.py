@@ -441,7 +441,9 @@ def test_a_mistake_of_the_program_keeps_its_traceback(run, monkeypatch):
 
 
 def test_a_message_is_one_line_whatever_is_in_it(fails):
-    assert fails("train", "two\nlines\x1b[2J.tsv") == "two lines [2J.tsv: no such file or folder"
+    assert (
+        fails("train", "two\nlines\x1b[2J.tsv") == r"two lines\x1b[2J.tsv: no such file or folder"
+    )
     assert fails("train", "two  blanks.tsv").startswith("two  blanks.tsv: ")
 
 

@@ -28,9 +28,9 @@ CSV = b"head,relation,tail\n" + "".join(f'{h},{r},"{t}, ""q""\n"\n' for h, r, t 
 SPACED = TSV.replace(b" ", b"_").replace(b"\t", b" ")
 NT = b"".join(b"<http://x/%d> <http://x/p> <http://x/%d> .\n" % (i, i * i % 9) for i in range(9))
 NT += b'_:b1 <http://x/p> "a\\u00e9\\n"@en .\n# x\n_:b1 <http://x/q> "5"^^<http://x/t> .\n'
-TTL = b"""@prefix : <http://x/> .\n@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .\n@base <http://y/> .
-:a a :B ; :p [ :q :c , "x" ] ; rdfs:label "Ah"@de-AT , \"\"\"long
-one\"\"\" ; :n 1.5e3 , true .\n<rel> :p ( :a :b ) , _:n .\n"""
+TTL = b"@prefix : <http://x/> .\n@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .\n"
+TTL += b'@base <http://y/> .\n:a a :B ; :p [ :q :c , "x" ] ; rdfs:label "Ah"@de-AT , """long\n'
+TTL += b'one""" ; :n 1.5e3 , true .\n<rel> :p ( :a :b ) , _:n .\n'
 NQ = NT.replace(b" .\n", b" <http://x/g> .\n")
 RESULT = {
     "data": "wn18", "model": "TransE", "sampler": "nscaching", "start": "scratch",
@@ -44,14 +44,17 @@ TOKENS = [
     b"\xef\xbb\xbf", b"\xff", b"\xc3", b"\xc2\x85", b"\xe2\x80\xa8", b"\xed\xa0\x80", b"\\ud800",
     "\u200fשלום".encode(), "👩‍👧".encode(), "\u3000".encode(), b"-1", b"0", b"2147483648",
     b"9" * 25, b"9" * 5000, b"1e999", b"NaN", b"null", b"true", b"[", b"]", b"{", b"}", b"[" * 3000,
-    b"<", b">", b"_:", b"<<(", b"^^", b"@", b"#", b".", b";", b"=", b"a.b.c", b"[[x]]", b"x" * 70000,
+    b"<", b">", b"_:", b"<<(", b"^^", b"@", b"#", b".", b";", b"=", b"a.b.c", b"[[x]]",
+    b"x" * 70000,
 ]  # fmt: skip
 
 
 WAYS = ["flip", "token", "number", "cut", "drop", "repeat", "splice", "bytes"]
 NUMBERS = st.one_of(
     st.integers(0, 2**70).map(lambda n: str(n).encode()),
-    st.sampled_from([b"-1", b"0", b"2147483647", b"1e400", b"-0.5", b"NaN", b"9" * 400, b"9" * 5000]),
+    st.sampled_from(
+        [b"-1", b"0", b"2147483647", b"1e400", b"-0.5", b"NaN", b"9" * 400, b"9" * 5000]
+    ),
 )
 
 

@@ -7,14 +7,15 @@ import json
 import re
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import torch
 from hypothesis import strategies as st
 
-from nscaching import KnowledgeGraph, Run, UserError, train
+from nscaching import KnowledgeGraph, Run, UserError, files, quick_table, train
 from nscaching.reproduce.store import Store
 from nscaching.reproduce.task import TASKS
 from nscaching.run_folder import read_record, read_settings
@@ -26,11 +27,12 @@ ROWS = [(f"e{i}", f"r{i % 2}", f"é {(i * i + 3) % 9}") for i in range(9)]
 TSV = "".join("\t".join(row) + "\n" for row in ROWS).encode()
 CSV = b"head,relation,tail\n" + "".join(f'{h},{r},"{t}, ""q""\n"\n' for h, r, t in ROWS).encode()
 SPACED = TSV.replace(b" ", b"_").replace(b"\t", b" ")
+UNUSUAL = b"a\tb\tc\n\n x\ty\tz \n\xe3\x80\x80\t\xe3\x80\x80\t\xe3\x80\x80\nq\tr\ts"
 NT = b"".join(b"<http://x/%d> <http://x/p> <http://x/%d> .\n" % (i, i * i % 9) for i in range(9))
 NT += b'_:b1 <http://x/p> "a\\u00e9\\n"@en .\n# x\n_:b1 <http://x/q> "5"^^<http://x/t> .\n'
-TTL = b"""@prefix : <http://x/> .\n@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .\n@base <http://y/> .
-:a a :B ; :p [ :q :c , "x" ] ; rdfs:label "Ah"@de-AT , \"\"\"long
-one\"\"\" ; :n 1.5e3 , true .\n<rel> :p ( :a :b ) , _:n .\n"""
+TTL = b"@prefix : <http://x/> .\n@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .\n"
+TTL += b'@base <http://y/> .\n:a a :B ; :p [ :q :c , "x" ] ; rdfs:label "Ah"@de-AT , """long\n'
+TTL += b'one""" ; :n 1.5e3 , true .\n<rel> :p ( :a :b ) , _:n .\n'
 NQ = NT.replace(b" .\n", b" <http://x/g> .\n")
 RESULT = {
     "data": "wn18", "model": "TransE", "sampler": "nscaching", "start": "scratch",
@@ -44,14 +46,17 @@ TOKENS = [
     b"\xef\xbb\xbf", b"\xff", b"\xc3", b"\xc2\x85", b"\xe2\x80\xa8", b"\xed\xa0\x80", b"\\ud800",
     "\u200fשלום".encode(), "👩‍👧".encode(), "\u3000".encode(), b"-1", b"0", b"2147483648",
     b"9" * 25, b"9" * 5000, b"1e999", b"NaN", b"null", b"true", b"[", b"]", b"{", b"}", b"[" * 3000,
-    b"<", b">", b"_:", b"<<(", b"^^", b"@", b"#", b".", b";", b"=", b"a.b.c", b"[[x]]", b"x" * 70000,
+    b"<", b">", b"_:", b"<<(", b"^^", b"@", b"#", b".", b";", b"=", b"a.b.c", b"[[x]]",
+    b"x" * 70000,
 ]  # fmt: skip
 
 
 WAYS = ["flip", "token", "number", "cut", "drop", "repeat", "splice", "bytes"]
 NUMBERS = st.one_of(
     st.integers(0, 2**70).map(lambda n: str(n).encode()),
-    st.sampled_from([b"-1", b"0", b"2147483647", b"1e400", b"-0.5", b"NaN", b"9" * 400, b"9" * 5000]),
+    st.sampled_from(
+        [b"-1", b"0", b"2147483647", b"1e400", b"-0.5", b"NaN", b"9" * 400, b"9" * 5000]
+    ),
 )
 
 
@@ -166,11 +171,41 @@ def _files(folder: Path) -> Iterator[Reader]:
         seeds = (data, data.replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + data)
         yield Reader(name, seeds, load(name))
         yield Reader(f"{name}.gz", seeds, load(f"{name}.gz"))
+    for name in ("a.tsv", "a.txt"):
+        yield Reader(f"{name} by all twins", (tables[name], UNUSUAL), _alike(load(name)))
     yield Reader("labels", (b"e1\tOne\ne2\tTwo words\n\ne3\tThree\n",), labels)
     line = json.dumps(RESULT).encode() + b"\n"
     yield Reader("results.jsonl", (line, line * 2), results)
     toml = b'data = "world"\nmodel = "TransE"\ndim = 4\nlr = 0.01\nsplit-seed = 1\nlabels = ""\n'
     yield Reader("config.toml", (toml, toml + b"[record]\nthreads = 1\n"), config)
+
+
+def _alike(read: Callable[[bytes], object]) -> Callable[[bytes], object]:
+    """Read by the plain way, the quick one and the compiled one: all must come to the same."""
+    ways: list[dict[tuple[object, str], object]] = [
+        {(quick_table, "quick_lines"): lambda block, separator: None},
+        {},
+        {(files, "BLOCK"): 40, (quick_table, "BULK_AFTER"): 2},
+        {(files, "BLOCK"): 40, (quick_table, "quick_lines"): lambda block, separator: None},
+    ]
+
+    def outcome(way: dict[tuple[object, str], object], data: bytes) -> object:
+        with ExitStack() as stack:
+            for (module, name), value in way.items():
+                stack.enter_context(mock.patch.object(module, name, value))
+            try:
+                return read(data)
+            except UserError as error:
+                return error
+
+    def read_all(data: bytes) -> object:
+        first, *others = (outcome(way, data) for way in ways)
+        assert {str(other) for other in others} == {str(first)}
+        if isinstance(first, UserError):
+            raise first
+        return first
+
+    return read_all
 
 
 def _openke(folder: Path) -> Iterator[Reader]:

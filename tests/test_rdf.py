@@ -116,7 +116,7 @@ def test_labels_are_given_ones_then_rdfs_labels_then_short_forms(tmp_path):
     assert graph.relation_label(graph.relations.index(f"{EX}p")) == "pea green"
     assert graph.relation_id("Pea green") == graph.relation_id(f"{EX}p")
     assert graph.entity_id("dbr:x") == graph.entities.index("http://own.org/x")
-    with pytest.raises(UserError, match="unknown relation 'dbo:x'; known: .*pea green, :q"):
+    with pytest.raises(UserError, match=r"unknown relation 'dbo:x'; known: .*pea green, :q"):
         graph.relation_id("dbo:x")
     given = written(tmp_path, "labels.tsv", f"{EX}a\tThe A\n")
     assert KnowledgeGraph.load(path, labels=given).labels[f"{EX}a"] == "The A"
@@ -158,7 +158,11 @@ def test_short_forms():
     [
         ("a.nt", "", "a.nt: the file holds no triples$"),
         ("a.nt", "# nothing\n", "a.nt: the file holds no triples$"),
-        ("a.nt", f'<{EX}a> <{EX}p> "x" .', "holds no triples but 1 with a literal, which --literal"),
+        (
+            "a.nt",
+            f'<{EX}a> <{EX}p> "x" .',
+            "holds no triples but 1 with a literal, which --literal",
+        ),
         ("a.nt", nt(TRIPLES) + "<http://x> <http://y> .\n", "a.nt:5: "),
         ("a.nt", nt(TRIPLES[:1]) + "<a> <b> <c> .\n", "a.nt:2: No scheme found in an absolute IRI"),
         ("a.nt", "a\tb\tc\n", "a.nt:1: "),
@@ -204,7 +208,7 @@ def test_a_run_shows_short_names_and_keeps_whole_ones(tmp_path, capsys):
     for split in ("train", "valid", "test"):
         written(tmp_path, f"{split}.nt", text)
     run = str(tmp_path / "run")
-    words = "--epochs 1 --dim 4 --n1 4 --n2 4 --threads 1 --literals --out".split()
+    words = ["--epochs=1", "--dim=4", "--n1=4", "--n2=4", "--threads=1", "--literals", "--out"]
     main(["train", str(tmp_path), *words, run])
     assert "literals = true" in (tmp_path / "run" / "config.toml").read_text()
     assert "--literals" in (tmp_path / "run" / "README.md").read_text()

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-import fuzzing  # noqa: E402
+import fuzzing
 
 ROUND = 200
 EXTRA_MEMORY = 2 << 30  # bytes that a reader may take beyond what the libraries do

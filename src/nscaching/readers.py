@@ -20,7 +20,7 @@ from nscaching.blocks import (
 )
 from nscaching.errors import UserError
 from nscaching.graph import Ids
-from nscaching.quick_table import quick_names
+from nscaching.quick_table import NameTable, QuickTable
 
 __all__ = ["TABLE_SUFFIXES", "NameTable", "file_suffix", "read_labels", "read_triples"]
 
@@ -29,14 +29,6 @@ HEADERS = {("head", "relation", "tail"), ("subject", "predicate", "object"), ("h
 
 Line = tuple[int, str, list[str]]
 """Line number, line, columns."""
-
-
-class NameTable(dict[str, int]):
-    """Names numbered in the order in which they are first asked for."""
-
-    def __missing__(self, name: str) -> int:
-        self[name] = number = len(self)
-        return number
 
 
 def file_suffix(path: Path) -> str:
@@ -58,6 +50,7 @@ def read_triples(
     """
     blocks = read_blocks(path, progress)
     parts: list[Ids] = []
+    quick = QuickTable(entities, relations)
     separator, start = "", True
     for block in blocks:
         if not separator:
@@ -68,9 +61,9 @@ def read_triples(
         if separator == ",":  # quoted names may go on in the next block
             lines = _split_csv(path, lines_of(path, itertools.chain([block], blocks)))
         else:
-            quick = _quick_ids(block[1], separator, start, entities, relations)
-            if quick is not None:
-                parts.append(quick)
+            ids = quick.read(block[1], separator, HEADERS if start else ())
+            if ids is not None:
+                parts.append(ids)
                 start = False
                 continue
             lines = _split_plain(lines_of(path, [block]), separator)
@@ -78,10 +71,11 @@ def read_triples(
         start = False
     if not separator:
         raise UserError(f"{path}: the file is empty")
-    ids = np.concatenate(parts)
-    if not len(ids):
+    quick.flush()
+    found = np.concatenate(parts)
+    if not len(found):
         raise UserError(f"{path}: the file holds no triples")
-    return ids
+    return found
 
 
 def _tell_separator(path: Path, line: str) -> str:
@@ -162,22 +156,6 @@ def _split_csv(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Line]:
         raise UserError(f"{path}:{number}: not valid CSV ({error}): {shown(line)}") from None
     finally:
         csv.field_size_limit(usual)
-
-
-def _quick_ids(
-    block: bytes, separator: str, start: bool, entities: NameTable, relations: NameTable
-) -> Ids | None:
-    """Number the names of a block [n, 3], or return None when the plain way has to."""
-    names = quick_names(block, separator)
-    if names is None or (start and tuple(name.lower() for name in names[:3]) in HEADERS):
-        return None
-    ids = np.empty((len(names) // 3, 3), dtype=np.int32)
-    ids[:, 1] = list(map(relations.__getitem__, names[1::3]))
-    del names[1::3]
-    # Heads and tails in turn, so that they are numbered in the order of the file.
-    pairs = np.fromiter(map(entities.__getitem__, names), np.int32, len(names))
-    ids[:, 0], ids[:, 2] = pairs[0::2], pairs[1::2]
-    return ids
 
 
 def read_labels(path: Path) -> dict[str, str]:

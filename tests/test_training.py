@@ -259,7 +259,9 @@ def test_patience_counts_from_the_last_gain(monkeypatch):
 
 @pytest.mark.parametrize("model", MODELS.names())
 @pytest.mark.parametrize("out", [True, False])
-def test_a_loaded_run_gives_the_same_scores(model, out, tmp_path):
+def test_a_loaded_run_gives_the_same_scores(model, out, tmp_path, monkeypatch):
+    # A run does without its plot, which takes longer to draw than all the rest.
+    monkeypatch.setattr("nscaching.run.plot_run", lambda run, path: path.touch())
     if out:
         run = tiny(model=model, norm=2, epochs=3, out=tmp_path / "run")
     else:

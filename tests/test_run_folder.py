@@ -75,7 +75,7 @@ def test_the_files(finished):
     assert f"{finished.result('test')['mrr']:.4f}" in card
     values = tomllib.loads((finished.path / "config.toml").read_text(encoding="utf-8"))
     assert values.pop("record")["data_fingerprint"] == finished.graph.fingerprint
-    for key in ("data", "labels", "split_seed"):
+    for key in ("data", "labels", "split_seed", "literals"):
         values.pop(key)
     assert values == finished.config.to_dict()
 

@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types audit tests bench world clean
+.PHONY: demo test lint types audit tests bench fuzz world clean
 
 demo: $(READY)
 	@$(BIN)/nscaching demo
@@ -25,6 +25,9 @@ tests: $(READY)
 
 bench: $(READY)  ## seconds per epoch and ranking on this machine
 	$(BIN)/python benchmarks/speed.py
+
+fuzz: $(READY)  ## ten minutes of damaged files for every reader
+	$(BIN)/python tools/fuzz.py --minutes 10
 
 world: $(READY)  ## make the embedded data set anew
 	$(BIN)/python tools/build_world.py

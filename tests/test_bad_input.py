@@ -208,7 +208,7 @@ def test_a_bad_configuration(fails, here, text, message):
         ("gone.tsv", "gone.tsv: no such file or folder"),
         ("folder/gone", "folder/gone: no such file or folder"),
         ("wn18r", "unknown data set 'wn18r'; known: world, wn18, wn18rr, fb15k, fb15k237, fb13; "),
-        ("folder", "folder: holds no train.tsv, train.csv, train.txt nor train2id.txt"),
+        ("folder", "folder: holds no train.tsv, train.csv, train.txt, train.nt, train.ttl, "),
     ],
 )
 def test_data_that_are_not_there(fails, here, where, message):

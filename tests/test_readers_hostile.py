@@ -243,7 +243,7 @@ def test_progress_is_heard_to_the_end(tmp_path):
     heard = []
     (tmp_path / "a.tsv").write_text("a\tr\tb\n" * 5)
     KnowledgeGraph.load(tmp_path / "a.tsv", progress=lambda *said: heard.append(said))
-    assert heard == [("reading a.tsv", 30, 30)]
+    assert heard == [("reading a.tsv", 30, 30), ("splitting a.tsv", 0, 1)]
 
 
 def test_a_label_of_a_million_characters(tmp_path):

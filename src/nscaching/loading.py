@@ -155,6 +155,8 @@ def _missing(folder: Path, splits: dict[str, Ids]) -> list[str]:
 
 def _single_file(path: Path, split_seed: int, reader: _Reader) -> dict[str, Any]:
     triples, notes = reader.read(path), []
+    if reader.progress is not None:
+        reader.progress(f"splitting {path.name}", 0, 1)
     once = distinct(triples)
     if dropped := len(triples) - len(once):
         notes.append(f"{dropped:,} duplicate triples dropped from {path.name}")

@@ -85,10 +85,10 @@ class RdfReader:
                 raise
             what = f"a name or literal is longer than {LINE_LIMIT:,} bytes"
             raise UserError(f"{path}:{stream.line}: {what}") from None
-        except Exception as error:
-            if stream.error is not None:
-                raise stream.error from None
-            raise UserError(f"{path}: cannot read it: {_reason(error)}") from error
+        except Exception:
+            if stream.error is None:
+                raise
+            raise stream.error from None  # the parser may have made another of it
         self._note(path.name, literals, texts, quoted, len(graphs))
         if not ids:
             left = f" but {literals:,} with a literal, which --literals takes" if literals else ""

@@ -53,4 +53,4 @@ def check_sizes(config: TrainConfig, graph: KnowledgeGraph, parameters: dict[str
     for name, tensor in expected.items():
         if name in parameters and parameters[name].shape != tensor.shape:
             there, here = (list(one.shape) for one in (parameters[name], tensor))
-            raise RuntimeError(f"{name} has the sizes {there}, not {here}")
+            raise RuntimeError(f"size mismatch for {name}: {there}, not {here}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from nscaching.config import TrainConfig, flag
 from nscaching.evaluation import METRICS
+from nscaching.files import write_text
 from nscaching.probes import ProbeConfig
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ anything (a cache, a generator); `vocabulary.json` and `triples.safetensors` nam
     nscaching evaluate {shlex.quote(run.name)}
     nscaching predict {shlex.quote(run.name)} --head NAME --relation NAME
 """
-    path.write_text(text, encoding="utf-8")
+    write_text(path, text)
 
 
 def _figure(name: str, value: float) -> str:

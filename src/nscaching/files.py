@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Callable
@@ -12,24 +13,93 @@ from torch import Tensor
 
 from nscaching.errors import UserError
 
-__all__ = ["PARTIAL", "parse_json", "read_lines", "read_tensors", "read_text", "save_tensors"]
+__all__ = [
+    "PARTIAL", "FolderLock", "append_lines", "parse_json", "read_lines", "read_tensors",
+    "read_text", "save_tensors", "sync", "write_text",
+]  # fmt: skip
 
 PARTIAL = ".partial"
 
 
 def save_tensors(
-    path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None
+    path: Path,
+    tensors: dict[str, Tensor],
+    metadata: dict[str, str] | None = None,
+    durable: bool = False,
 ) -> None:
-    """Write tensors as safetensors."""
+    """Write tensors as safetensors; if durable, so that they outlast a power cut."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     unfinished = path.with_name(f"{path.name}{PARTIAL}")
     whole = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-    unfinished.touch()
-    mode = unfinished.stat().st_mode  # as for any new file; the library's own are for one reader
-    save_file(whole, unfinished, metadata)
-    unfinished.chmod(mode)
-    os.replace(unfinished, path)  # noqa: PTH105  (the name says that it replaces)
+    try:
+        unfinished.touch()
+        # As for any new file; the library's own are for one reader.
+        mode = unfinished.stat().st_mode
+        save_file(whole, unfinished, metadata)
+        unfinished.chmod(mode)
+        if durable:
+            sync(unfinished)
+        os.replace(unfinished, path)  # noqa: PTH105  (the name says that it replaces)
+        if durable:
+            sync(path.parent)
+    except (OSError, SafetensorError) as error:
+        unfinished.unlink(missing_ok=True)  # it takes room, and may be why there is none
+        raise UserError(f"cannot write {path}: {_reason(error)}") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file of UTF-8."""
+    unfinished = path.with_name(f"{path.name}{PARTIAL}")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        os.replace(unfinished, path)  # noqa: PTH105
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise UserError(f"cannot write {path}: {_reason(error)}") from error
+
+
+def append_lines(path: Path, values: list[dict[str, Any]]) -> None:
+    """Add JSON objects to a file, a line each, in one go."""
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write("".join(json.dumps(value) + "\n" for value in values))
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {_reason(error)}") from error
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or " ".join(str(error).split())
+
+
+class FolderLock:
+    """Holds a folder for one process. However that process ends, the folder is free again."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor: int | None = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise UserError(f"{path} is in use: another process is training there") from None
+        except OSError:  # some file systems know no locks
+            pass
+
+    def release(self) -> None:
+        """Let others have it."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

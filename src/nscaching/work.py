@@ -6,23 +6,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from nscaching import datasets
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
-from nscaching.kernels import choose_kernels
 from nscaching.models import MODELS
 from nscaching.objectives import choose_objective
 from nscaching.plots import plot_comparison
 from nscaching.probes import ProbeConfig
 from nscaching.progress import TrainingDisplay, counting, downloading, when_slow
 from nscaching.run import Run
-from nscaching.run import train as train_run
 from nscaching.run_folder import RunFolder, read_record
 from nscaching.samplers import SAMPLERS
 from nscaching.trainer import choose_device
+from nscaching.training import differences
+from nscaching.training import resume as resume_run
+from nscaching.training import train as train_run
 
 __all__ = [
     "check",
@@ -58,17 +57,8 @@ def load(where: str, labels: str = "", split_seed: int = 0) -> KnowledgeGraph:
 
 def note_differences(graph: KnowledgeGraph, config: TrainConfig, file: Path) -> None:
     """Note on the graph what keeps the run of a configuration file from coming out the same."""
-    record = read_record(file)
-    here = {
-        "data_fingerprint": graph.fingerprint,
-        "device": choose_device(config.device).type,
-        "threads": config.threads or torch.get_num_threads(),
-        "kernels": choose_kernels(config.kernels, choose_device(config.device)).name,
-    }
-    for name, value in here.items():
-        if record.get(name, value) != value:
-            what = f"{name.replace('_', ' ')} was {record[name]} and is {value}"
-            graph.notes.append(f"the run of {file} will not come out the same: its {what}")
+    for difference in differences(read_record(file), graph, config):
+        graph.notes.append(f"the run of {file} will not come out the same: its {difference}")
 
 
 def train(

@@ -17,7 +17,12 @@ from nscaching.samplers import SAMPLERS
 GRAPH = random_graph(entities=15, train=60, valid=12, test=12)
 SETTINGS = {**TINY, "epochs": 4, "validate_every": 2}
 PROBES = ProbeConfig(
-    probe_repeats=2, probe_changes=True, probe_test=True, watch=2, watch_every=2, snapshots=(0, 1, 3)
+    probe_repeats=2,
+    probe_changes=True,
+    probe_test=True,
+    watch=2,
+    watch_every=2,
+    snapshots=(0, 1, 3),
 )
 
 

@@ -32,6 +32,9 @@ State = dict[str, Any]
 class Stopped(KeyboardInterrupt):
     """Training was asked to stop, and did so after the step; its message says how to go on."""
 
+    code = 130
+    """Of the process that ends by it."""
+
 
 def join(**parts: State) -> State:
     """Put the states of parts together."""

@@ -16,6 +16,7 @@ from nscaching.errors import UserError
 from nscaching.probes.files import append_scores, save_snapshot
 from nscaching.probes.probes import Finding
 from nscaching.run_folder import RunFolder
+from nscaching.samplers import Sampler
 from nscaching.trainer import Record, Trainer
 
 if TYPE_CHECKING:
@@ -46,11 +47,12 @@ class Recording:
         every: float = CHECKPOINT_SECONDS,
         stop: Callable[[], bool] | None = None,
         observe: Callable[[Record], None] | None = None,
+        say: Callable[[str], None] = warnings.warn,
     ) -> None:
         if not 0 <= every < float("inf"):
             raise UserError(f"--checkpoint-every must be zero or more seconds, not {every}")
         self.run, self.trainer, self.folder, self.observe = run, trainer, folder, observe
-        self.every, self.stop = every, stop
+        self.every, self.stop, self.say = every, stop, say
         self.snapshots: dict[int, dict[str, Tensor]] = {}
         self.due = self._next(0.0)
         if folder is not None or stop is not None:
@@ -86,7 +88,7 @@ class Recording:
             try:
                 self._save()
             except UserError as error:  # such as a full disk: there may be room again
-                warnings.warn(f"no checkpoint: {error}", stacklevel=2)
+                self.say(f"no checkpoint could be written: {error}")
             self.due = self._next(time.monotonic() - began)
             self.trainer.meter.start_clock()  # none of this was training
 
@@ -145,6 +147,10 @@ class Recording:
             ) from error
         best = self.trainer.best, self.trainer.best_epoch
         self.folder.cut(state["marks"], self.trainer.judged, best)
+        kind = type(self.trainer.sampler)
+        learns = kind.update is not Sampler.update and kind.checkpoint is Sampler.checkpoint
+        if learns and not self.trainer.sampler.state():
+            self.say(f"{kind.__name__} learns, but has no state to keep: it begins anew")
 
     def whence(self) -> str:
         """Say where a training goes on."""

@@ -41,6 +41,7 @@ def train(
     progress: Progress | None = None,
     announce: Callable[[str], None] | None = None,
     stop: Callable[[], bool] | None = None,
+    say: Callable[[str], None] = warnings.warn,
     **settings: Any,  # noqa: ANN401  (fields of TrainConfig)
 ) -> Run:
     """Train a model on a graph.
@@ -50,7 +51,8 @@ def train(
     ``out`` the run folder is written while training goes on, with a checkpoint every so many
     seconds (0: none) from which ``resume`` goes on; ``probes`` says what else is measured;
     ``observe`` hears every record, ``progress`` every step, ``announce`` which kernels run and why.
-    ``stop`` is asked after every step: True writes a checkpoint and raises ``Stopped``.
+    ``stop`` is asked after every step: True writes a checkpoint and raises ``Stopped``. ``say``
+    hears when no checkpoint can be written.
     """
     config = TrainConfig.from_dict({**(config or TrainConfig()).to_dict(), **settings})
     config = dataclasses.replace(
@@ -77,7 +79,7 @@ def train(
         }
         if announce is not None:
             announce(trainer.plan())
-        recording = Recording(run, trainer, folder, checkpoint_every, stop, observe)
+        recording = Recording(run, trainer, folder, checkpoint_every, stop, observe, say)
         if folder is not None:
             folder.create(graph, config, overwrite, run.record, probes)
         return _train(recording)
@@ -95,7 +97,7 @@ def resume(
     path: str | Path,
     *,
     checkpoint_every: float = CHECKPOINT_SECONDS,
-    begin: Callable[[TrainConfig, list[Record]], None] | None = None,
+    begin: Callable[[list[Record]], None] | None = None,
     observe: Callable[[Record], None] | None = None,
     progress: Progress | None = None,
     announce: Callable[[str], None] | None = None,
@@ -106,9 +108,8 @@ def resume(
     """Go on with the training of a run folder where it was interrupted.
 
     Everything comes from the folder; ``device``, ``kernels`` and ``threads`` may be other than they
-    were. ``begin`` hears the settings and the records of before; ``say`` what is wrong with a
-    checkpoint, and what keeps the run from coming out as it would have; the rest is as in
-    ``train``.
+    were. ``begin`` hears the records of before; ``say`` also what is wrong with a checkpoint, and
+    what keeps the run from coming out as it would have; the rest is as in ``train``.
     """
     folder = RunFolder(path)
     threads = torch.get_num_threads()
@@ -131,11 +132,11 @@ def resume(
             config = dataclasses.replace(config, generator_pretrain="")
         trainer = Trainer(graph, config, start, progress, probes)
         run = Run(graph, before, trainer.model, probes=probes, record=record)
-        recording = Recording(run, trainer, folder, checkpoint_every, stop, observe)
+        recording = Recording(run, trainer, folder, checkpoint_every, stop, observe, say)
         recording.restore(state)
         run.history, run.scores = folder.read_history(), read_scores(folder.path)
         if begin is not None:
-            begin(before, run.history)
+            begin(run.history)
         if announce is not None:
             announce(recording.whence())
             announce(trainer.plan())

@@ -15,9 +15,11 @@ from nscaching.objectives import choose_objective
 from nscaching.plots import plot_comparison
 from nscaching.probes import ProbeConfig
 from nscaching.progress import TrainingDisplay, counting, downloading, when_slow
+from nscaching.recording import CHECKPOINT_SECONDS
 from nscaching.run import Run
 from nscaching.run_folder import RunFolder, read_record
 from nscaching.samplers import SAMPLERS
+from nscaching.signals import Signals
 from nscaching.trainer import choose_device
 from nscaching.training import differences
 from nscaching.training import resume as resume_run
@@ -31,6 +33,7 @@ __all__ = [
     "export",
     "load",
     "note_differences",
+    "resume",
     "train",
 ]
 
@@ -67,19 +70,44 @@ def train(
     out: str | Path,
     overwrite: bool = False,
     probes: ProbeConfig | None = None,
+    checkpoint_every: float = CHECKPOINT_SECONDS,
 ) -> Run:
-    """Train with a progress bar."""
-    with TrainingDisplay(f"{config.model} {config.sampler}", config) as display:
-        return train_run(
+    """Train with a progress bar, until a signal comes."""
+    with TrainingDisplay(f"{config.model} {config.sampler}", config) as display, Signals() as stop:
+        run = train_run(
             graph,
             config,
             probes=probes,
             out=out,
             overwrite=overwrite,
+            checkpoint_every=checkpoint_every,
             observe=display.observe,
             progress=display.progress,
             announce=display.announce,
+            stop=stop,
+            say=display.note,
         )
+        stop.check(f"stopped; {run.path} is finished")
+    return run
+
+
+def resume(path: str, checkpoint_every: float, place: dict[str, Any]) -> Run:
+    """Go on with a training, with a progress bar, until a signal comes."""
+    _, config = RunFolder(path).read_config()
+    with TrainingDisplay(f"{config.model} {config.sampler}", config) as display, Signals() as stop:
+        run = resume_run(
+            path,
+            checkpoint_every=checkpoint_every,
+            begin=display.begin,
+            observe=display.observe,
+            progress=display.progress,
+            announce=display.announce,
+            stop=stop,
+            say=display.note,
+            **place,
+        )
+        stop.check(f"stopped; {run.path} is finished")
+    return run
 
 
 def evaluate(run: Run, split: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -58,6 +58,10 @@ class Train:
     """File of entity, tab, label lines; empty: entity_labels.tsv beside the data, if any."""
     split_seed: int = 0
     """Seed by which a single file is split 90/5/5."""
+    checkpoint_every: float = 60.0
+    """Seconds between checkpoints, from which --resume goes on; 0: only when it is stopped."""
+    resume: str = ""
+    """Run folder of an interrupted training to go on with: everything comes from there."""
     json: Json = False
 
     def run(self) -> None:
@@ -65,6 +69,9 @@ class Train:
         from nscaching import show, work
         from nscaching.run_folder import default_out
 
+        if self.resume:
+            self._go_on()
+            return
         if not self.where:
             raise UserError("say what to train on: a known data set, a folder or a file")
         work.check(self.settings, self.out, self.overwrite)
@@ -74,8 +81,18 @@ class Train:
             work.note_differences(graph, self.settings, user_path(self.config))
         show.graph(graph)
         out = self.out or default_out(graph, self.settings)
-        run = work.train(graph, self.settings, out, self.overwrite, self.probes)
+        every = self.checkpoint_every
+        run = work.train(graph, self.settings, out, self.overwrite, self.probes, every)
         show.run(run, self.json)
+
+    def _go_on(self) -> None:
+        from nscaching import show, work
+
+        if self.where:
+            raise UserError(f"--resume takes the data from the run folder: leave out {self.where}")
+        asked, usual = self.settings.to_dict(), TrainConfig().to_dict()
+        place = {name: value for name, value in asked.items() if value != usual.get(name)}
+        show.run(work.resume(self.resume, self.checkpoint_every, place), self.json)
 
 
 @dataclass(frozen=True)

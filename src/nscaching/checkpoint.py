@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from nscaching.errors import UserError
-from nscaching.files import PARTIAL, read_tensors, save_tensors, sync
+from nscaching.files import PARTIAL, raw_bytes, read_tensors, save_tensors, sync
 
 __all__ = [
     "CHECKPOINT", "CHECKPOINTS", "Checkpoints", "State", "Stopped", "join", "part",
@@ -113,13 +113,12 @@ class Checkpoints:
 
     def remove(self) -> None:
         """Remove all of them, and the folder."""
-        if self.folder.is_dir():
-            for file in self.folder.iterdir():
-                if CHECKPOINT.fullmatch(file.name):
-                    file.unlink()
-            if not any(self.folder.iterdir()):
-                self.folder.rmdir()
-            sync(self.folder.parent)
+        for file in self.folder.iterdir():
+            if CHECKPOINT.fullmatch(file.name):
+                file.unlink()
+        if not any(self.folder.iterdir()):
+            self.folder.rmdir()
+        sync(self.folder.parent)
 
 
 class _DamagedError(Exception):
@@ -148,6 +147,5 @@ def _digest(metadata: dict[str, str], tensors: dict[str, Tensor]) -> str:
     digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        if tensor.numel():
-            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        digest.update(raw_bytes(tensor))
     return digest.hexdigest()

@@ -9,16 +9,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from nscaching.errors import UserError
 
 __all__ = [
-    "PARTIAL", "FolderLock", "append_lines", "parse_json", "read_lines", "read_tensors",
-    "read_text", "save_tensors", "sync", "write_text",
+    "PARTIAL", "FolderLock", "append_lines", "parse_json", "raw_bytes", "read_lines",
+    "read_tensors", "read_text", "save_tensors", "sync", "write_text",
 ]  # fmt: skip
 
 PARTIAL = ".partial"
+
+# Types of numbers as safetensors files name them.
+DTYPES = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
+    torch.uint8: "U8", torch.bool: "BOOL", torch.complex64: "C64",
+}  # fmt: skip
 
 
 def save_tensors(
@@ -27,26 +35,43 @@ def save_tensors(
     metadata: dict[str, str] | None = None,
     durable: bool = False,
 ) -> None:
-    """Write tensors as safetensors; if durable, so that they outlast a power cut."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+    """Write tensors as safetensors; if durable, so that they outlast a power cut.
 
+    The library's own writer leaves files of random names behind when its process is killed.
+    """
     unfinished = path.with_name(f"{path.name}{PARTIAL}")
     whole = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+    # Widest numbers first, so that all lie where their size wants them to.
+    order = sorted(whole, key=lambda name: (-whole[name].element_size(), name))
+    header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
+    end = 0
+    for name in order:
+        begin, end = end, end + whole[name].nbytes
+        shape = list(whole[name].shape)
+        header[name] = {"dtype": DTYPES[whole[name].dtype], "shape": shape}
+        header[name]["data_offsets"] = [begin, end]
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
     try:
-        unfinished.touch()
-        # As for any new file; the library's own are for one reader.
-        mode = unfinished.stat().st_mode
-        save_file(whole, unfinished, metadata)
-        unfinished.chmod(mode)
+        with unfinished.open("wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            for name in order:
+                file.write(raw_bytes(whole[name]))
         if durable:
             sync(unfinished)
         os.replace(unfinished, path)  # noqa: PTH105  (the name says that it replaces)
         if durable:
             sync(path.parent)
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         unfinished.unlink(missing_ok=True)  # it takes room, and may be why there is none
         raise UserError(f"cannot write {path}: {_reason(error)}") from error
+
+
+def raw_bytes(tensor: Tensor) -> memoryview:
+    """Return the bytes of a contiguous tensor, without a copy."""
+    if not tensor.numel():
+        return memoryview(b"")
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
 def write_text(path: Path, text: str) -> None:

@@ -128,14 +128,21 @@ class RunFolder:
         return done and self.path == self.target
 
     def marks(self) -> dict[str, int]:
-        """Return how long the growing files are, once all files are on the disk."""
+        """Return how long the growing files are, once what a checkpoint needs is on the disk."""
+        if not self.checkpoints.whole:
+            self.sync()
+        grown = [self.path / name for name in (METRICS, SCORES) if (self.path / name).exists()]
+        for file in grown:
+            sync(file)
+        return {file.name: file.stat().st_size for file in grown}
+
+    def sync(self) -> None:
+        """Wait until all files are on the disk."""
         for file in self.path.iterdir():
             if file.is_file():
                 sync(file)
         sync(self.path)
         sync(self.path.parent)
-        grown = (self.path / name for name in (METRICS, SCORES))
-        return {file.name: file.stat().st_size for file in grown if file.exists()}
 
     def cut(self, marks: dict[str, int], epoch: int, best: tuple[dict[str, Tensor], int]) -> None:
         """Take back what was written after a checkpoint: lines, snapshots, parameters."""
@@ -171,9 +178,9 @@ class RunFolder:
 
     def close(self) -> None:
         """Remove the checkpoints of a run that has all its files."""
-        if self.checkpoints.files():
-            self.marks()
-        self.checkpoints.remove()
+        if self.checkpoints.folder.is_dir():
+            self.sync()
+            self.checkpoints.remove()
 
     def release(self) -> None:
         """Let other processes have the folder."""

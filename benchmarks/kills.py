@@ -30,7 +30,7 @@ from nscaching.config import TrainConfig
 from nscaching.run_folder import RunFolder
 
 CONFIG = TrainConfig(
-    model="TransD", epochs=6, dim=8, n1=5, n2=5, validate_every=3, threads=1, device="cpu", seed=1
+    model="TransD", epochs=4, dim=8, n1=5, n2=5, validate_every=2, threads=1, device="cpu", seed=1
 )
 EVERY = 0.01  # seconds between checkpoints
 

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from helpers import TINY, random_graph
 from nscaching import resume, train
-from nscaching.checkpoint import Stopped
+from nscaching.errors import Stopped
 
 GRAPH = random_graph(entities=15, train=60, valid=12, test=12)
 SETTINGS = {**TINY, "epochs": 4, "validate_every": 2}

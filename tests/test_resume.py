@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nscaching import ProbeConfig, Run, UserError, recording, resume, train
-from nscaching.checkpoint import Stopped
+from nscaching.errors import Stopped
 from nscaching.samplers import SAMPLERS
 from resuming import GRAPH, SETTINGS, Alarm, assert_same, in_pieces, lines, stopped
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from nscaching.errors import UserError
-from nscaching.files import PARTIAL, raw_bytes, read_tensors, save_tensors, sync
+from nscaching.files import PARTIAL, raw_bytes, read_tensors, save_tensors, sync, writing
 
 __all__ = [
-    "CHECKPOINT", "CHECKPOINTS", "Checkpoints", "State", "Stopped", "join", "part",
+    "CHECKPOINT", "CHECKPOINTS", "Checkpoints", "State", "join", "part",
     "restore_random",
 ]  # fmt: skip
 
@@ -27,13 +27,6 @@ KEPT = 2
 
 State = dict[str, Any]
 """Tensors and plain values by name. A part of a whole has names with its own and a dot before."""
-
-
-class Stopped(KeyboardInterrupt):
-    """Training was asked to stop, and did so after the step; its message says how to go on."""
-
-    code = 130
-    """Of the process that ends by it."""
 
 
 def join(**parts: State) -> State:
@@ -74,7 +67,8 @@ class Checkpoints:
 
     def save(self, state: State) -> Path:
         """Write a checkpoint; only then remove what is older than the one before."""
-        self.folder.mkdir(exist_ok=True)
+        with writing(self.folder):
+            self.folder.mkdir(exist_ok=True)
         before = self.files()
         number = int(before[-1].stem) + 1 if before else 1
         path = self.folder / f"{number:06d}.safetensors"
@@ -88,9 +82,10 @@ class Checkpoints:
         metadata["sha256"] = _digest(metadata, tensors)
         save_tensors(path, tensors, metadata, durable=True)
         self.whole = [*self.whole, path][-KEPT:]
-        for file in self.folder.iterdir():
-            if CHECKPOINT.fullmatch(file.name) and file not in self.whole:
-                file.unlink()
+        with writing(self.folder):
+            for file in self.folder.iterdir():
+                if CHECKPOINT.fullmatch(file.name) and file not in self.whole:
+                    file.unlink()
         return path
 
     def newest(self, say: Callable[[str], None]) -> State | None:

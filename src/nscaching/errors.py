@@ -6,11 +6,18 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["UserError", "is_lack_of_memory", "unknown", "user_path"]
+__all__ = ["Stopped", "UserError", "is_lack_of_memory", "unknown", "user_path"]
 
 
 class UserError(Exception):
     """Something in the input, not in the program. Its message is one complete line."""
+
+
+class Stopped(KeyboardInterrupt):
+    """Training was asked to stop, and did so after the step; its message says how to go on."""
+
+    code = 130
+    """Of the process that ends by it."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str], most: int = 5) -> UserError:

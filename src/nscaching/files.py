@@ -5,7 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from nscaching.errors import UserError
 
 __all__ = [
     "PARTIAL", "FolderLock", "append_lines", "parse_json", "raw_bytes", "read_lines",
-    "read_tensors", "read_text", "save_tensors", "sync", "write_text",
+    "read_tensors", "read_text", "save_tensors", "sync", "write_text", "writing",
 ]  # fmt: skip
 
 PARTIAL = ".partial"
@@ -52,7 +53,7 @@ def save_tensors(
         header[name]["data_offsets"] = [begin, end]
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    try:
+    with writing(path, unfinished):
         with unfinished.open("wb") as file:
             file.write(len(text).to_bytes(8, "little") + text)
             for name in order:
@@ -62,9 +63,6 @@ def save_tensors(
         os.replace(unfinished, path)  # noqa: PTH105  (the name says that it replaces)
         if durable:
             sync(path.parent)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)  # it takes room, and may be why there is none
-        raise UserError(f"cannot write {path}: {_reason(error)}") from error
 
 
 def raw_bytes(tensor: Tensor) -> memoryview:
@@ -77,34 +75,38 @@ def raw_bytes(tensor: Tensor) -> memoryview:
 def write_text(path: Path, text: str) -> None:
     """Write a file of UTF-8."""
     unfinished = path.with_name(f"{path.name}{PARTIAL}")
-    try:
+    with writing(path, unfinished):
         unfinished.write_text(text, encoding="utf-8")
         os.replace(unfinished, path)  # noqa: PTH105
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise UserError(f"cannot write {path}: {_reason(error)}") from error
 
 
 def append_lines(path: Path, values: list[dict[str, Any]]) -> None:
     """Add JSON objects to a file, a line each, in one go."""
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write("".join(json.dumps(value) + "\n" for value in values))
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {_reason(error)}") from error
+    with writing(path), path.open("a", encoding="utf-8") as file:
+        file.write("".join(json.dumps(value) + "\n" for value in values))
 
 
 def sync(path: Path) -> None:
     """Wait until a file, or the names in a folder, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    with writing(path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def writing(path: Path, unfinished: Path | None = None) -> Iterator[None]:
+    """Say in one line what cannot be written; remove what was written of it."""
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or " ".join(str(error).split())
+        yield
+    except (OSError, UserError) as error:
+        if unfinished is not None:  # it takes room, and may be why there is none
+            unfinished.unlink(missing_ok=True)
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 class FolderLock:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from nscaching.checkpoint import State, Stopped
-from nscaching.errors import UserError
+from nscaching.checkpoint import State
+from nscaching.errors import Stopped, UserError
 from nscaching.probes.files import append_scores, save_snapshot
 from nscaching.probes.probes import Finding
 from nscaching.run_folder import RunFolder

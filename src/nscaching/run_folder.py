@@ -24,6 +24,7 @@ from nscaching.files import (
     read_tensors,
     save_tensors,
     sync,
+    writing,
 )
 from nscaching.graph import KnowledgeGraph, Source
 from nscaching.probes import ProbeConfig
@@ -116,6 +117,8 @@ class RunFolder:
         """Take hold of the folder of an interrupted run."""
         if not (self.path / CONFIG).is_file():
             raise UserError(f"{self.path} is not a run folder: it has no {CONFIG}")
+        if not os.access(self.path, os.W_OK):
+            raise UserError(f"cannot write {self.path}: the folder or its file system is read-only")
         self.lock = FolderLock(self.path)
         replaces = read_record(self.path / CONFIG).get("replaces", "")
         if self.path.name.endswith(PARTIAL) and isinstance(replaces, str) and replaces:
@@ -151,7 +154,8 @@ class RunFolder:
             if size < mark:
                 raise UserError(f"{file} is shorter than when the checkpoint was written")
             if size > mark:
-                os.truncate(file, mark)
+                with writing(file):
+                    os.truncate(file, mark)
         remove_snapshots(self.path, epoch)
         if best[0]:
             self.save_model(*best)

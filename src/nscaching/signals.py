@@ -9,7 +9,7 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from nscaching.checkpoint import Stopped
+from nscaching.errors import Stopped
 
 __all__ = ["Signals"]
 

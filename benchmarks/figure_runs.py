@@ -201,7 +201,7 @@ def train_into(
 ) -> None:
     """Train a run beside the finished ones and move it among them."""
     from nscaching.progress import TrainingDisplay
-    from nscaching.run import train
+    from nscaching.training import train
 
     unfinished = out / ".unfinished" / where.name
     shutil.rmtree(unfinished, ignore_errors=True)  # of a training that was stopped

@@ -68,7 +68,7 @@ def test_what_is_done_is_left_and_what_was_stopped_is_begun_again(
         if len(calls) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("nscaching.run.train", write)
+    monkeypatch.setattr("nscaching.training.train", write)
     planned = [
         run
         for run in runner.trainings("convergence", "world", "TransE", epochs=20)

@@ -322,6 +322,35 @@ def test_threads_do_not_change_a_step(twin, name, rows):
         assert torch.equal(one, other)
 
 
+def elsewhere(array, random):
+    """Copy an array to some place in memory; those of one row may lie side by side."""
+    skip = 4 * int(random.integers(0, 48))
+    room = np.empty(array.nbytes + skip, np.uint8)[skip:]
+    copy = room.view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+@models
+@pytest.mark.parametrize("dim", [3, 9, 20, 33, 64])
+def test_where_arrays_lie_does_not_change_a_step(name, dim):
+    random, found = np.random.default_rng(dim), []
+    for _ in range(8):
+        model = new_model(name, 31, 3, dim, 2)
+        learner = new_kernels("numba").learner(model, Learning("margin", 5.0, 0.01, 0.0))
+        learner._room(60)
+        for array in ("g_entity", "g_shift", "g_relation", "g_direction"):
+            setattr(learner, array, elsewhere(getattr(learner, array), random))
+        taken = [np.empty(random.integers(1, 2000), np.uint8) for _ in range(20)]
+        sums = new_sums()
+        for batch, negatives in random_steps(model, [41, 1, 60]):
+            learner.step(batch, negatives, sums)
+            taken.pop()
+        found.append([*parameters(model).values(), sums])
+    for other in found[1:]:
+        assert all(torch.equal(*pair) for pair in zip(found[0], other, strict=True))
+
+
 def test_random_steps_hold_what_they_promise():
     model = new_model("DistMult", 9, 3)
     for batch, negatives in random_steps(model, [200], untouched=2):

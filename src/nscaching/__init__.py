@@ -17,22 +17,27 @@ from nscaching.graph import KnowledgeGraph
 if TYPE_CHECKING:
     from nscaching.config import TrainConfig
     from nscaching.probes import ProbeConfig
-    from nscaching.run import Run, train
+    from nscaching.run import Run
+    from nscaching.training import resume, train
     from nscaching.tuning import tune
 
 __version__ = "0.1.0"
 __all__ = [
-    "KnowledgeGraph", "ProbeConfig", "Run", "TrainConfig", "UserError", "__version__", "train",
-    "tune",
+    "KnowledgeGraph", "ProbeConfig", "Run", "TrainConfig", "UserError", "__version__", "resume",
+    "train", "tune",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
     """Import what needs PyTorch only when it is asked for: ``--help`` should not wait for it."""
-    if name in ("Run", "train"):
-        from nscaching import run
+    if name == "Run":
+        from nscaching.run import Run
 
-        return getattr(run, name)
+        return Run
+    if name in ("train", "resume"):
+        from nscaching import training
+
+        return getattr(training, name)
     if name == "tune":
         from nscaching.tuning import tune
 

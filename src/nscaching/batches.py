@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nscaching.checkpoint import State
 from nscaching.graph import KnowledgeGraph, Side
 from nscaching.models import Model
 
@@ -100,13 +101,27 @@ class TrainingTriples:
     def __len__(self) -> int:
         return self.columns.shape[1]
 
-    def rows(self, size: int) -> Iterator[Tensor]:
-        """Yield the row numbers once each, in batches of ``size`` (the last may be smaller)."""
-        yield from self._order.split(size)
+    def rows(self, size: int, begin: int = 0) -> Iterator[Tensor]:
+        """Yield the row numbers once each, in batches of ``size`` (the last may be smaller).
+
+        Those of a pass that was interrupted begin after the first ``begin`` rows.
+        """
+        rest = self._order[begin:]
+        yield from rest.split(size) if len(rest) else ()
         # The order of the next pass is made while a GPU still works on this one.
         self._order = self._shuffle()
 
+    def checkpoint(self) -> State:
+        """Return what the order of this pass and of those to come follows from."""
+        return {"random": self._before}
+
+    def restore(self, state: State) -> None:
+        """Draw the order of the pass again that was going on."""
+        self.random.set_state(state["random"].clone())
+        self._order = self._shuffle()
+
     def _shuffle(self) -> Tensor:
+        self._before = self.random.get_state()
         order = torch.randperm(len(self), generator=self.random)
         if self.columns.is_cuda:
             order = order.pin_memory()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from nscaching.config import TrainConfig, flag
 from nscaching.escaping import markdown, visible
 from nscaching.evaluation import METRICS
+from nscaching.files import write_text
 from nscaching.probes import ProbeConfig
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ anything (a cache, a generator); `vocabulary.json` and `triples.safetensors` nam
     nscaching evaluate {name}
     nscaching predict {name} --head NAME --relation NAME
 """
-    path.write_text(text, encoding="utf-8")
+    write_text(path, text)
 
 
 def _figure(name: str, value: float) -> str:

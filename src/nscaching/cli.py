@@ -24,6 +24,10 @@ __all__ = ["main"]
 
 T = TypeVar("T", Train, TrainConfig)
 
+# What may be said anew when a training goes on: none of it is a setting of the run.
+RESUMABLE = {"--resume", "--checkpoint-every", "--device", "--kernels", "--threads"}
+RESUMABLE |= {"--json", "--no-json", "--help"}
+
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0, or 2 with one line on what is wrong with the input."""
@@ -37,9 +41,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             warnings.showwarning = _note
             _dispatch(words)
         sys.stdout.flush()  # here, where an error of writing is still heard
-    except KeyboardInterrupt:
-        sys.stderr.write("nscaching: stopped\n")
-        sys.exit(130)
+    except KeyboardInterrupt as stop:
+        sys.stderr.write(f"nscaching: {str(stop) or 'stopped'}\n")
+        sys.exit(getattr(stop, "code", 130))
     except BrokenPipeError:  # such as `nscaching … | head`
         sys.stderr.close()
         sys.exit(141)
@@ -90,6 +94,8 @@ def _parse(name: str, words: list[str]) -> Verb:
     """Read the flags of a verb; what the parser has to say against them becomes one line."""
     verb = VERBS[name]
     summary, *_, example = (verb.__doc__ or "").strip().splitlines()
+    if verb is Train and _values(words, "--resume"):
+        _check_resume(words)
     default = _defaults(words) if verb is Train else None
     said = io.StringIO()
     try:
@@ -110,6 +116,14 @@ def _parse(name: str, words: list[str]) -> Verb:
         raise UserError(
             f"{_first_sentence(said.getvalue())}; see nscaching {name} --help"
         ) from None
+
+
+def _check_resume(words: list[str]) -> None:
+    """Refuse flags that would make it another run: all settings come from its folder."""
+    flags = [word.partition("=")[0].replace("_", "-") for word in words if word.startswith("--")]
+    for flag in flags:
+        if flag not in RESUMABLE:
+            raise UserError(f"--resume takes all settings from the run folder: leave out {flag}")
 
 
 def _given(words: list[str]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["UserError", "unknown", "user_path"]
+__all__ = ["Stopped", "UserError", "unknown", "user_path"]
 
 LONGEST = 1000  # characters of a message
 
@@ -20,6 +20,13 @@ class UserError(Exception):
     def __init__(self, message: str) -> None:
         line = " ".join(message.splitlines())
         super().__init__(line if len(line) <= LONGEST else f"{line[:700]} … {line[-200:]}")
+
+
+class Stopped(KeyboardInterrupt):
+    """Training was asked to stop, and did so after the step; its message says how to go on."""
+
+    code = 130
+    """Of the process that ends by it."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str], most: int = 5) -> UserError:

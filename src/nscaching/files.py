@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from nscaching.errors import UserError
 
 __all__ = [
-    "PARTIAL",
-    "own",
-    "parse_json",
-    "read_lines",
-    "read_tensors",
-    "read_text",
-    "save_tensors",
-]
+    "PARTIAL", "FolderLock", "append_lines", "own", "parse_json", "raw_bytes", "read_lines",
+    "read_tensors", "read_text", "save_tensors", "sync", "write_text", "writing",
+]  # fmt: skip
 
 PARTIAL = ".partial"
+
+# Types of numbers as safetensors files name them.
+DTYPES = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
+    torch.uint8: "U8", torch.bool: "BOOL", torch.complex64: "C64",
+}  # fmt: skip
 
 
 def own(path: Path) -> Path:
@@ -38,19 +43,104 @@ def own(path: Path) -> Path:
 
 
 def save_tensors(
-    path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None
+    path: Path,
+    tensors: dict[str, Tensor],
+    metadata: dict[str, str] | None = None,
+    durable: bool = False,
 ) -> None:
-    """Write tensors as safetensors."""
-    from safetensors.torch import save_file
+    """Write tensors as safetensors; if durable, so that they outlast a power cut.
 
+    The library's own writer leaves files of random names behind when its process is killed.
+    """
     unfinished = path.with_name(f"{path.name}{PARTIAL}")
     whole = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-    unfinished.unlink(missing_ok=True)  # a link there would lead elsewhere
-    unfinished.touch()
-    mode = unfinished.stat().st_mode  # as for any new file; the library's own are for one reader
-    save_file(whole, unfinished, metadata)
-    unfinished.chmod(mode)
-    os.replace(unfinished, path)  # noqa: PTH105  (the name says that it replaces)
+    # Widest numbers first, so that all lie where their size wants them to.
+    order = sorted(whole, key=lambda name: (-whole[name].element_size(), name))
+    header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
+    end = 0
+    for name in order:
+        begin, end = end, end + whole[name].nbytes
+        shape = list(whole[name].shape)
+        header[name] = {"dtype": DTYPES[whole[name].dtype], "shape": shape}
+        header[name]["data_offsets"] = [begin, end]
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with writing(path, unfinished):
+        unfinished.unlink(missing_ok=True)  # a link there would lead elsewhere
+        with unfinished.open("wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            for name in order:
+                file.write(raw_bytes(whole[name]))
+        if durable:
+            sync(unfinished)
+        os.replace(unfinished, path)  # noqa: PTH105  (the name says that it replaces)
+        if durable:
+            sync(path.parent)
+
+
+def raw_bytes(tensor: Tensor) -> memoryview:
+    """Return the bytes of a contiguous tensor, without a copy."""
+    if not tensor.numel():
+        return memoryview(b"")
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file of UTF-8."""
+    unfinished = path.with_name(f"{path.name}{PARTIAL}")
+    with writing(path, unfinished):
+        unfinished.unlink(missing_ok=True)
+        unfinished.write_text(text, encoding="utf-8")
+        os.replace(unfinished, path)  # noqa: PTH105
+
+
+def append_lines(path: Path, values: list[dict[str, Any]]) -> None:
+    """Add JSON objects to a file, a line each, in one go."""
+    with writing(path), own(path).open("a", encoding="utf-8") as file:
+        file.write("".join(json.dumps(value) + "\n" for value in values))
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    with writing(path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def writing(path: Path, unfinished: Path | None = None) -> Iterator[None]:
+    """Say in one line what cannot be written; remove what was written of it."""
+    try:
+        yield
+    except (OSError, UserError) as error:
+        if unfinished is not None:  # it takes room, and may be why there is none
+            unfinished.unlink(missing_ok=True)
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+class FolderLock:
+    """Holds a folder for one process. However that process ends, the folder is free again."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor: int | None = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise UserError(f"{path} is in use: another process is training there") from None
+        except OSError:  # some file systems know no locks
+            pass
+
+    def release(self) -> None:
+        """Let others have it."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -36,6 +36,7 @@ class Bar:
 
     def __init__(self, name: str, total: float | None = None) -> None:
         self.name, self.total, self.done, self.latest = visible(name), total, 0.0, ""
+        self.first = 0.0  # what was done before
         self.console = Console(stderr=True, highlight=False)
         self.began = self.last_line = time.monotonic()
         self.bars = Progress(
@@ -80,8 +81,9 @@ class Bar:
         self.last_line = time.monotonic()
         if not self.console.is_terminal:
             left = ""
-            if self.total and 0 < self.done < self.total:
-                seconds = (self.last_line - self.began) * (self.total - self.done) / self.done
+            if self.total and self.first < self.done < self.total:
+                pace = (self.last_line - self.began) / (self.done - self.first)
+                seconds = pace * (self.total - self.done)
                 left = f"  {seconds:.0f} s left"
             self.console.print(Text(f"{self.name}: {self.latest}{left}"), soft_wrap=True)
 
@@ -93,10 +95,19 @@ class TrainingDisplay(Bar):
         super().__init__(name, float(config.epochs))
         self.epochs, self.epoch, self.loss, self.mrr = config.epochs, 0, "", ""
 
+    def begin(self, history: list[dict[str, Any]]) -> None:
+        """Hear the records of an interrupted training that goes on."""
+        self.epoch = self.first = sum("split" not in record for record in history)
+        self.done = self.first
+
+    def note(self, text: str) -> None:
+        """Hear what a person should know."""
+        self.console.print(Text(f"note: {text}"), soft_wrap=True)
+
     def announce(self, plan: str) -> None:
         """Hear which kernels run; the first step may have to compile them."""
         self.console.print(Text(visible(plan)), style="dim", soft_wrap=True)
-        self.show(0.0, float(self.epochs), "first step: kernels are compiled at first use")
+        self.show(self.epoch, float(self.epochs), "first step: kernels are compiled at first use")
 
     def observe(self, record: dict[str, Any]) -> None:
         """Hear a finished epoch or ranking."""

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from nscaching import memory, tasks
+from nscaching import tasks
 from nscaching.card import write_card
 from nscaching.config import TrainConfig
-from nscaching.divergence import Diverged
-from nscaching.errors import UserError, user_path
+from nscaching.errors import UserError
 from nscaching.evaluation import Ranks
 from nscaching.graph import KnowledgeGraph, Side
 from nscaching.inspection import inspect
-from nscaching.models import MODELS, Model, build
-from nscaching.objectives import penalty
+from nscaching.models import Model, build
 from nscaching.plots import plot_run
 from nscaching.predict import Known, predict
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import Snapshots, append_scores, read_scores, save_snapshot
-from nscaching.probes.probes import Finding
 from nscaching.run_folder import (
     CARD,
     CONFIG,
-    MODEL,
     PLOT,
     REPORT,
     RunFolder,
@@ -38,18 +32,16 @@ from nscaching.run_folder import (
     read_probes,
     read_record,
 )
-from nscaching.samplers import SAMPLERS
-from nscaching.shortage import is_shortage
 from nscaching.tasks.neighbours import By
-from nscaching.trainer import Progress, Record, Trainer, choose_device
-from nscaching.warm_start import check_sizes, warm_start
+from nscaching.trainer import Record, choose_device
+from nscaching.warm_start import check_sizes
 
-__all__ = ["Run", "train"]
+__all__ = ["Run"]
 
 
 @dataclass
 class Run:
-    """What ``train`` returns and ``Run.load`` reads back."""
+    """What ``train`` and ``resume`` return and ``Run.load`` reads back."""
 
     graph: KnowledgeGraph
     config: TrainConfig
@@ -185,138 +177,32 @@ class Run:
     def save(self, path: str | Path = "", overwrite: bool = False) -> Path:
         """Write the run folder, a new one under runs/ unless told where; return where it is."""
         folder = RunFolder(path or default_out(self.graph, self.config))
-        folder.create(self.graph, self.config, overwrite, self.record, self.probes)
-        for record in self.history:
-            folder.append(record)
-        append_scores(folder.path, self.scores)
-        for epoch, cache in self.snapshots.items():
-            save_snapshot(folder.path, epoch, cache)
-        return self._finish(folder)
+        try:
+            folder.create(self.graph, self.config, overwrite, self.record, self.probes)
+            for record in self.history:
+                folder.append(record)
+            append_scores(folder.path, self.scores)
+            for epoch, cache in self.snapshots.items():
+                save_snapshot(folder.path, epoch, cache)
+            return self.finish(folder)
+        finally:
+            folder.release()
 
-    def _finish(self, folder: RunFolder) -> Path:
-        """Write what only a finished run has: parameters, cache, plot, model card and report."""
+    def finish(self, folder: RunFolder) -> Path:
+        """Write what only a finished run has: parameters, cache, plot, model card and report.
+
+        Where it breaks off, the run can still be resumed: checkpoints go last.
+        """
         self.path = folder.target
         folder.save_model(self.model.state_dict(), self.best_epoch)
         folder.save_sampler(self.sampler_state)
         plot_run(self, folder.path / PLOT)
         write_card(self, folder.path / CARD)
         folder.finish()
+        self.path = folder.path
         try:
             self.report(overwrite=True)
         except Exception as error:  # the run is saved: no report is worth losing that
             warnings.warn(f"{folder.path / REPORT} was not written: {error}", stacklevel=2)
+        folder.close()
         return folder.path
-
-
-def train(
-    graph: KnowledgeGraph,
-    config: TrainConfig | None = None,
-    *,
-    probes: ProbeConfig | None = None,
-    out: str | Path | None = None,
-    overwrite: bool = False,
-    observe: Callable[[Record], None] | None = None,
-    progress: Progress | None = None,
-    announce: Callable[[str], None] | None = None,
-    **settings: Any,  # noqa: ANN401  (fields of TrainConfig)
-) -> Run:
-    """Train a model on a graph.
-
-    ``settings`` are the fields of ``TrainConfig``, changed from ``config`` or else from the
-    defaults: ``train(graph, model="TransE", sampler="nscaching", epochs=100, seed=1)``. With
-    ``out`` the run folder is written while training goes on; ``probes`` says what else is
-    measured; ``observe`` hears every record,
-    ``progress`` every step, ``announce`` which kernels run and why.
-    """
-    config = TrainConfig.from_dict({**(config or TrainConfig()).to_dict(), **settings})
-    config = dataclasses.replace(
-        config,
-        model=MODELS.canonical(config.model),
-        sampler=SAMPLERS.canonical(config.sampler),
-        generator=MODELS.canonical(config.generator),
-    )
-    folder = None if out is None else RunFolder(out)
-    if folder is not None:
-        folder.check_free(overwrite)
-    start = None
-    if config.pretrain:
-        start = warm_start("--pretrain", config.pretrain, graph, config.model, config.dim)
-        # Absolute, so that the configuration repeats the run from anywhere.
-        config = dataclasses.replace(config, pretrain=str(user_path(config.pretrain).resolve()))
-    if config.generator_pretrain:
-        absolute = str(user_path(config.generator_pretrain).resolve())
-        config = dataclasses.replace(config, generator_pretrain=absolute)
-    threads = torch.get_num_threads()
-    try:
-        memory.check(graph, config, None if folder is None else folder.path)
-        trainer = Trainer(graph, config, start, progress, probes)
-        if announce is not None:
-            announce(trainer.plan())
-        return _train(trainer, probes or ProbeConfig(), folder, overwrite, observe)
-    except Exception as error:
-        if folder is not None:
-            folder.discard()
-        if is_shortage(error):
-            raise UserError(memory.advice(graph, config)) from error
-        raise
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _train(
-    trainer: Trainer,
-    probes: ProbeConfig,
-    folder: RunFolder | None,
-    overwrite: bool,
-    observe: Callable[[Record], None] | None,
-) -> Run:
-    """Run a trainer, writing the run folder as it goes."""
-    run = Run(trainer.graph, trainer.config, trainer.model, probes=probes)
-    snapshots: dict[int, dict[str, Tensor]] = {}
-    run.record = {
-        "device": trainer.device.type,
-        "threads": torch.get_num_threads(),
-        "kernels": trainer.kernels.name,
-        "penalty": penalty(trainer.config, trainer.model),
-    }
-    if folder is not None:
-        folder.create(run.graph, run.config, overwrite, run.record, probes)
-
-    def hear(record: Record) -> None:
-        run.history.append(record)
-        if folder is not None:
-            folder.append(record)
-            if record.get("best"):
-                folder.save_model(trainer.best, trainer.best_epoch)
-        if observe is not None:
-            observe(record)
-
-    def find(finding: Finding) -> None:
-        run.scores += finding.scores
-        if folder is not None:
-            append_scores(folder.path, finding.scores)
-        if finding.cache and folder is not None:
-            save_snapshot(folder.path, finding.epoch, finding.cache)
-        elif finding.cache:
-            snapshots[finding.epoch] = finding.cache
-
-    try:
-        trainer.train(hear, find)
-    except Diverged as error:
-        raise Diverged(f"{error}; {_last_good(trainer, folder)}") from None
-    run.best_epoch, run.sampler_state = trainer.best_epoch, trainer.sampler.state()
-    run.test_ranks = trainer.ranks.get("test")
-    run.snapshots = snapshots
-    if folder is not None:
-        run._finish(folder)
-        run.snapshots = Snapshots(folder.path)
-    return run
-
-
-def _last_good(trainer: Trainer, folder: RunFolder | None) -> str:
-    """Say where the parameters are that were best before a training went wrong."""
-    if folder is None or not trainer.best_epoch:
-        return "no parameters were kept before that"
-    if folder.path != folder.target:
-        return f"the run in {folder.target} is as it was"
-    return f"the best before, of epoch {trainer.best_epoch}, are in {folder.path / MODEL}"

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import os
 import re
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from nscaching import __version__, evaluation
+from nscaching.checkpoint import CHECKPOINT, CHECKPOINTS, Checkpoints
 from nscaching.config import TrainConfig, check_type, read_toml, write_toml
 from nscaching.errors import UserError, user_path
 from nscaching.files import (
     PARTIAL,
+    FolderLock,
+    append_lines,
     own,
-    parse_json,
     read_lines,
     read_tensors,
-    read_text,
     save_tensors,
+    sync,
+    writing,
 )
-from nscaching.graph import SPLITS, Ids, KnowledgeGraph, Labelled, Source
+from nscaching.graph import KnowledgeGraph, Source
 from nscaching.probes import ProbeConfig
-from nscaching.probes.files import SCORES, is_snapshots, remove_snapshots
+from nscaching.probes.files import SCORES, SNAPSHOT, SNAPSHOTS, remove_snapshots
+from nscaching.run_graph import TRIPLES, VOCABULARY, read_graph, write_graph
 
 __all__ = [
     "CARD",
@@ -44,11 +48,14 @@ __all__ = [
     "read_settings",
 ]
 
-CONFIG, METRICS, VOCABULARY = "config.toml", "metrics.jsonl", "vocabulary.json"
-MODEL, CACHE, TRIPLES = "model.safetensors", "cache.safetensors", "triples.safetensors"
+CONFIG, METRICS = "config.toml", "metrics.jsonl"
+MODEL, CACHE = "model.safetensors", "cache.safetensors"
 CARD, PLOT, REPORT = "README.md", "training.png", "report.html"
-NAMES = {"name": str, "entities": list, "relations": list, "labels": dict, "notes": list}
 FILES = {CONFIG, METRICS, SCORES, VOCABULARY, MODEL, CACHE, TRIPLES, CARD, PLOT, REPORT}
+FOLDERS = {SNAPSHOTS: SNAPSHOT, CHECKPOINTS: CHECKPOINT}
+
+FORMAT = 1
+"""Of run folders, as the table ``record`` of their configuration says; the first ones do not."""
 
 # What a line of metrics.jsonl has at least: an epoch, or the ranking of a split.
 EPOCH_FIGURES = ("epoch", "loss", "seconds")
@@ -60,20 +67,20 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = self.target = user_path(path)
+        self.checkpoints = Checkpoints(self.path)
+        self.lock: FolderLock | None = None
 
     def check_free(self, overwrite: bool) -> None:
         """Refuse a path that exists, unless it is a run folder that may be overwritten."""
         if not self.path.exists() and not self.path.is_symlink():
             return
         if not overwrite:
-            raise UserError(f"{self.path} exists already; choose another --out, or say --overwrite")
-        made = all((self.path / name).is_file() for name in (CONFIG, VOCABULARY))
-        if self.path.is_symlink() or not made:
-            raise UserError(f"{self.path} is not a run folder, so it is not overwritten")
-        for file in self.path.iterdir():
-            if file.name.removesuffix(PARTIAL) not in FILES and not is_snapshots(file):
-                what = f"it holds {file.name}, which is no file of a run"
-                raise UserError(f"{self.path} is not overwritten: {what}")
+            interrupted = f", or --resume {self.path}" if self.checkpoints.files() else ""
+            raise UserError(
+                f"{self.path} exists already; choose another --out, or say --overwrite{interrupted}"
+            )
+        _check_own(self.path)
+        FolderLock(self.path).release()
 
     def create(
         self,
@@ -85,38 +92,116 @@ class RunFolder:
     ) -> None:
         """Make the folder with configuration and data; replace an existing run only if told to.
 
-        A run that is to be replaced stays as it is until ``finish``: the new one is written beside
-        it. ``record`` holds what else is worth knowing of the run.
+        It gets its name once all that is in it. A run that is to be replaced stays as it is until
+        ``finish``: the new one is written beside it. ``record`` holds what else is worth knowing.
         """
         self.check_free(overwrite)
+        record = dict(record or {})
         if self.target.exists():
             self.path = free_path(self.target.with_name(self.target.name + PARTIAL))
+            self.checkpoints = Checkpoints(self.path)
+            record["replaces"] = self.target.name
+        new = free_path(self.path.with_name(f"{self.path.name}.{os.getpid()}{PARTIAL}"))
         try:
-            self.path.mkdir(parents=True)
-            self._write_config(graph, config, record or {}, probes)
-            self._write_graph(graph)
-            (self.path / METRICS).touch()
-        except (OSError, UnicodeError) as error:  # UnicodeError: a path that is not UTF-8
+            new.mkdir(parents=True)
+            self.lock = FolderLock(new)
+            _write_config(new, graph, config, record, probes)
+            write_graph(new, graph)
+            (new / METRICS).touch()
+            new.rename(self.path)
+        except BaseException as error:
+            shutil.rmtree(new, ignore_errors=True)
+            if not isinstance(error, OSError | UnicodeError):  # the latter: not a path of UTF-8
+                raise
             reason = getattr(error, "strerror", None) or error
             raise UserError(f"{self.path}: cannot write the run folder: {reason}") from error
 
+    def reopen(self) -> None:
+        """Take hold of the folder of an interrupted run."""
+        if not (self.path / CONFIG).is_file():
+            raise UserError(f"{self.path} is not a run folder: it has no {CONFIG}")
+        if not os.access(self.path, os.W_OK):
+            raise UserError(f"cannot write {self.path}: the folder or its file system is read-only")
+        self.lock = FolderLock(self.path)
+        replaces = read_record(self.path / CONFIG).get("replaces", "")
+        if self.path.name.endswith(PARTIAL) and isinstance(replaces, str) and replaces:
+            self.target = self.path.with_name(Path(replaces).name)
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to be done."""
+        done = (self.path / CARD).is_file() and not self.checkpoints.files()
+        return done and self.path == self.target
+
+    def marks(self) -> dict[str, int]:
+        """Return how long the growing files are, once what a checkpoint needs is on the disk."""
+        if not self.checkpoints.whole:
+            self.sync()
+        grown = [self.path / name for name in (METRICS, SCORES) if (self.path / name).exists()]
+        for file in grown:
+            sync(file)
+        return {file.name: file.stat().st_size for file in grown}
+
+    def sync(self) -> None:
+        """Wait until all files are on the disk."""
+        for file in self.path.iterdir():
+            if file.is_file():
+                sync(file)
+        sync(self.path)
+        sync(self.path.parent)
+
+    def cut(self, marks: dict[str, int], epoch: int, best: tuple[dict[str, Tensor], int]) -> None:
+        """Take back what was written after a checkpoint: lines, snapshots, parameters."""
+        for file in (self.path / name for name in (METRICS, SCORES)):
+            size, mark = file.stat().st_size if file.exists() else 0, marks.get(file.name, 0)
+            if size < mark:
+                raise UserError(f"{file} is shorter than when the checkpoint was written")
+            if size > mark:
+                with writing(file):
+                    os.truncate(file, mark)
+        remove_snapshots(self.path, epoch)
+        if best[0]:
+            self.save_model(*best)
+        else:
+            (self.path / MODEL).unlink(missing_ok=True)
+
     def finish(self) -> None:
         """Put a run that was written beside an old one into its place."""
-        if self.path != self.target:
-            for file in self.target.iterdir():  # none but a run's own, as was checked
-                (remove_snapshots if is_snapshots(file) else Path.unlink)(file)
-            self.target.rmdir()
-            self.path = self.path.rename(self.target)
+        if self.path == self.target:
+            return
+        old = free_path(self.target.with_name(f"{self.target.name}.replaced{PARTIAL}"))
+        if self.target.exists():
+            try:
+                _check_own(self.target)
+                FolderLock(self.target).release()
+            except UserError as error:
+                warnings.warn(f"{error}; the new run is {self.path}", stacklevel=2)
+                self.target = self.path
+                return
+            self.target.rename(old)
+        self.path = self.path.rename(self.target)
+        self.checkpoints = Checkpoints(self.path)
+        shutil.rmtree(old, ignore_errors=True)  # nothing but a run's own files, as was checked
+
+    def close(self) -> None:
+        """Remove the checkpoints of a run that has all its files."""
+        if self.checkpoints.folder.is_dir():
+            self.sync()
+            self.checkpoints.remove()
+
+    def release(self) -> None:
+        """Let other processes have the folder."""
+        if self.lock is not None:
+            self.lock.release()
 
     def discard(self) -> None:
-        """Give up a run that was to replace an old one."""
-        if self.path != self.target:
+        """Give up a run that was to replace an old one, unless it could go on."""
+        if self.path != self.target and not self.checkpoints.files():
             shutil.rmtree(self.path, ignore_errors=True)
 
     def append(self, record: dict[str, Any]) -> None:
         """Add a line to metrics.jsonl."""
-        with own(self.path / METRICS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        append_lines(self.path / METRICS, [record])
 
     def save_model(self, parameters: dict[str, Tensor], epoch: int) -> None:
         """Write the parameters of an epoch."""
@@ -131,6 +216,13 @@ class RunFolder:
         """Read the configuration."""
         if not (self.path / CONFIG).is_file():
             raise UserError(f"{self.path} is not a run folder: it has no {CONFIG}")
+        own(self.path / CONFIG)
+        written = read_record(self.path / CONFIG).get("format", FORMAT)
+        if written != FORMAT:
+            raise UserError(
+                f"{self.path} has format {written!r}, this version of nscaching reads {FORMAT}: "
+                "use the version that wrote it"
+            )
         return read_settings(own(self.path / CONFIG))
 
     def read_history(self) -> list[dict[str, Any]]:
@@ -153,56 +245,40 @@ class RunFolder:
 
     def read_graph(self, source: Source) -> KnowledgeGraph:
         """Read names and triples."""
-        names = parse_json(f"{self.path / VOCABULARY}", read_text(self.path / VOCABULARY))
-        if not _is_vocabulary(names):
-            raise UserError(f"{self.path / VOCABULARY}: not the vocabulary of a run")
-        entities, relations = len(names["entities"]), len(names["relations"])
-        tensors, origins = read_tensors(self.path / TRIPLES)
+        return read_graph(self.path, source)
 
-        def rows(name: str, *bounds: int) -> Ids:
-            tensor = tensors.get(name, torch.empty(0))
-            if (
-                tensor.dtype != torch.int32
-                or tensor.shape[1:] != (len(bounds),)
-                or not ((tensor >= 0) & (tensor < torch.tensor(bounds))).all()
-            ):
-                raise UserError(f"{self.path / TRIPLES}: its {name} triples do not fit the names")
-            return tensor.numpy()
 
-        columns = entities, relations, entities
-        splits: dict[str, Any] = {split: rows(split, *columns) for split in SPLITS}
-        labelled = {
-            split: Labelled(found[:, :3], found[:, 3] == 1, origins.get(split, TRIPLES))
-            for split in SPLITS
-            if f"{split}_labelled" in tensors
-            for found in [rows(f"{split}_labelled", *columns, 2)]
-        }
-        return KnowledgeGraph(**names, **splits, source=source, labelled=labelled)
+def _check_own(path: Path) -> None:
+    """Refuse to overwrite what is no run folder, or holds more than a run's own files."""
+    made = all((path / name).is_file() for name in (CONFIG, VOCABULARY))
+    if path.is_symlink() or not made:
+        raise UserError(f"{path} is not a run folder, so it is not overwritten")
+    for file in path.iterdir():
+        held = [file]
+        pattern = FOLDERS.get(file.name)
+        if pattern and file.is_dir() and not file.is_symlink():
+            held = [f for f in file.iterdir() if f.is_dir() or not pattern.fullmatch(f.name)]
+        elif file.name.removesuffix(PARTIAL) in FILES and not file.is_dir():
+            held = []
+        for other in held:
+            what = f"it holds {other.name}, which is no file of a run"
+            raise UserError(f"{other.parent} is not overwritten: {what}")
 
-    def _write_config(
-        self,
-        graph: KnowledgeGraph,
-        config: TrainConfig,
-        record: dict[str, Any],
-        probes: ProbeConfig | None,
-    ) -> None:
-        values = dataclasses.asdict(graph.source) | config.to_dict()
-        if probes is not None and probes.on:
-            values["probes"] = probes.to_dict()
-        written = {"nscaching": __version__, "torch": torch.__version__}
-        values["record"] = written | {"data_fingerprint": graph.fingerprint} | record
-        write_toml(self.path / CONFIG, values)
 
-    def _write_graph(self, graph: KnowledgeGraph) -> None:
-        names = {name: getattr(graph, name) for name in NAMES}
-        text = json.dumps(names, ensure_ascii=False, indent=0)
-        (self.path / VOCABULARY).write_text(text, encoding="utf-8")
-        tensors = {split: torch.from_numpy(graph.split(split).copy()) for split in SPLITS}
-        for split, labelled in graph.labelled.items():
-            rows = np.column_stack([labelled.triples, labelled.truth]).astype(np.int32)
-            tensors[f"{split}_labelled"] = torch.from_numpy(rows)
-        origins = {split: part.origin for split, part in graph.labelled.items()}
-        save_tensors(self.path / TRIPLES, tensors, origins)
+def _write_config(
+    path: Path,
+    graph: KnowledgeGraph,
+    config: TrainConfig,
+    record: dict[str, Any],
+    probes: ProbeConfig | None,
+) -> None:
+    values = dataclasses.asdict(graph.source) | config.to_dict()
+    if probes is not None and probes.on:
+        values["probes"] = probes.to_dict()
+    written = {"nscaching": __version__, "torch": torch.__version__}
+    known = {"format": FORMAT, "data_fingerprint": graph.fingerprint}
+    values["record"] = written | known | record
+    write_toml(path / CONFIG, values)
 
 
 def free_path(path: Path) -> Path:
@@ -266,22 +342,3 @@ def _is_record(value: Any) -> bool:  # noqa: ANN401
         isinstance(value.get(name), int | float) and not abs(value[name]) > 1e300
         for name in figures
     )
-
-
-def _is_vocabulary(value: Any) -> bool:  # noqa: ANN401
-    if not isinstance(value, dict) or value.keys() != NAMES.keys():
-        return False
-    if not all(isinstance(value[name], kind) for name, kind in NAMES.items()):
-        return False
-    labels = value["labels"]
-    texts = [*value["entities"], *value["relations"], *labels, *labels.values(), *value["notes"]]
-    return all(isinstance(text, str) and _is_unicode(text) for text in [value["name"], *texts])
-
-
-def _is_unicode(text: str) -> bool:
-    """Say whether a text can be written: JSON may hold halves of characters."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from nscaching.batches import TrainingTriples
+from nscaching.checkpoint import State, join, part
 from nscaching.config import TrainConfig
 from nscaching.divergence import Diverged, diverged
 from nscaching.errors import UserError
@@ -23,7 +24,7 @@ from nscaching.objectives import choose_objective, penalty
 from nscaching.probes import ProbeConfig
 from nscaching.probes.epoch import EpochMeter
 from nscaching.probes.probes import Finding, Probes
-from nscaching.samplers import SAMPLERS
+from nscaching.samplers import SAMPLERS, Sampler
 
 __all__ = ["Progress", "Record", "Trainer", "choose_device"]
 
@@ -32,6 +33,11 @@ Record = dict[str, Any]
 
 Progress = Callable[[str, int, int], None]
 """Hears (what is going on, steps done, steps in all)."""
+
+Part = TrainingTriples | EpochMeter | Sampler | Learner | Probes
+
+# How far a training is, beside the states of its parts.
+PLACE = ("trained", "judged", "best_epoch", "best_mrr", "without_gain", "seconds")
 
 
 class Trainer:
@@ -86,10 +92,13 @@ class Trainer:
         steady = self.learner.steady and (self.model.form in FORMS or not self.sampler.has_cache)
         self.step = self.kernels.capture(self._step, self.sampler.phase if steady else None)
         self.progress = progress
+        self.pause: Callable[[bool], None] | None = None
+        """Called between steps, with True, and within rankings: where a checkpoint can be made."""
         self.queries: dict[str, Queries] = {}  # of each split that was ranked
         self.ranks: dict[str, dict[Side, Ranks]] = {}  # and what came of it last
         self.best: dict[str, Tensor] = {}
-        self.best_epoch, self.best_mrr = 0, float("-inf")
+        self.best_epoch, self.best_mrr, self.without_gain = 0, float("-inf"), 0
+        self.trained, self.judged = 0, -1  # epochs; the start is looked at too
         self.seconds = 0.0  # spent in training, evaluation apart
 
     def _new_learner(self, learning: Learning) -> Learner:
@@ -122,46 +131,43 @@ class Trainer:
 
         ``observe`` hears a record after each epoch and each ranking, ``find`` what probes found.
         """
-        without_gain = 0
-        every, validates = self.config.validate_every, len(self.graph.valid) > 0
-        if self.probes is not None:
-            find(self.probes.look(0))
-        for epoch in range(1, self.config.epochs + 1):
-            observe(self.epoch(epoch))
-            last = epoch == self.config.epochs
-            due = every > 0 and (epoch % every == 0 or last)
-            if due and validates:
-                record = self.validate(epoch)
-                without_gain = 0 if record["best"] else without_gain + 1
-                observe(record)
-                last = last or 0 < self.config.patience <= without_gain
-            if self.probes is not None:
-                if due and self.probes.trace_test:
-                    observe({**self.rank("test", epoch), "traced": True})
-                find(self.probes.look(epoch, last))
-            if last:
-                break
-        if not (every and validates):
-            self.keep(self.config.epochs)
+        self.judge(observe, find)
+        while not self.over:
+            observe(self.epoch(self.trained + 1))
+            self.judge(observe, find)
+        if not self.validates:
+            self.keep(self.trained)
         self.model.load_state_dict(self.best)
         self.learner.reload()
         if len(self.graph.test):
             observe(self.rank("test", self.best_epoch))
 
+    @property
+    def validates(self) -> bool:
+        """Whether validation triples choose the parameters."""
+        return self.config.validate_every > 0 and len(self.graph.valid) > 0
+
+    @property
+    def over(self) -> bool:
+        """Whether no epoch is left, or no gain to be hoped for."""
+        return self.trained == self.config.epochs or 0 < self.config.patience <= self.without_gain
+
     def epoch(self, epoch: int) -> Record:
-        """Pass over the training triples once."""
-        began = time.perf_counter()
-        self.meter.reset()
-        self.sampler.begin_epoch(epoch)
-        for rows in self.triples.rows(self.config.batch_size):
+        """Pass over the training triples once, or over those that are left of a pass."""
+        self.meter.start_clock()
+        if not self.meter.triples:
+            self.sampler.begin_epoch(epoch)
+        for rows in self.triples.rows(self.config.batch_size, self.meter.triples):
             self.step(rows)
             self.meter.count(len(rows))
             self._report("training", self.meter.triples, len(self.triples))
         record = {"epoch": epoch, **self.meter.read(), **self.sampler.figures()}
-        record["seconds"] = time.perf_counter() - began
+        record["seconds"] = self.meter.clock()
         self.seconds += record["seconds"]
-        if step := self.meter.first_bad_step():
-            raise diverged(self.config, record["loss"], epoch, step, self.meter.steps)
+        self.trained, bad, steps = epoch, self.meter.first_bad_step(), self.meter.steps
+        self.meter.reset()
+        if bad:
+            raise diverged(self.config, record["loss"], epoch, bad, steps)
         if not abs(record.get("generator_loss", 0.0)) < float("inf"):
             raise Diverged(f"the generator diverged in epoch {epoch}: try a lower --generator-lr")
         return record if self.probes is None else record | self.probes.figures(epoch)
@@ -177,14 +183,30 @@ class Trainer:
         if self.repeats is not None:
             self.repeats.join()
 
-    def validate(self, epoch: int) -> Record:
-        """Rank the validation triples and keep the parameters if they are the best so far."""
-        record = self.rank("valid", epoch)
-        record["best"] = record["mrr"] > self.best_mrr
-        if record["best"]:
-            self.best_mrr = record["mrr"]
-            self.keep(epoch)
-        return record
+    def judge(self, observe: Callable[[Record], None], find: Callable[[Finding], None]) -> None:
+        """Rank what is due after an epoch and keep the parameters if they are the best so far.
+
+        Rankings come first, changes after them: one that is broken off can be made again.
+        """
+        epoch, every = self.trained, self.config.validate_every
+        if self.judged == epoch:
+            return
+        due = every > 0 and epoch > 0 and (epoch % every == 0 or epoch == self.config.epochs)
+        valid = self.rank("valid", epoch) if due and self.validates else None
+        traced = due and self.probes is not None and self.probes.trace_test
+        test = {**self.rank("test", epoch), "traced": True} if traced else None
+        if valid is not None:
+            valid["best"] = valid["mrr"] > self.best_mrr
+            self.without_gain += 1
+            if valid["best"]:
+                self.without_gain, self.best_mrr = 0, valid["mrr"]
+                self.keep(epoch)
+            observe(valid)
+        if test is not None:
+            observe(test)
+        if self.probes is not None:
+            find(self.probes.look(epoch, self.over))
+        self.judged = epoch
 
     def rank(self, split: str, epoch: int) -> Record:
         """Rank a split with the parameters of now."""
@@ -207,11 +229,39 @@ class Trainer:
     def _report(self, what: str, done: int, of: int) -> None:
         if self.progress is not None:
             self.progress(what, done, of)
+        if self.pause is not None:
+            self.pause(what == "training")
 
     def keep(self, epoch: int) -> None:
         """Remember the parameters of now as the best."""
         self.best_epoch = epoch
         self.best = {name: value.clone() for name, value in self.model.state_dict().items()}
+
+    def checkpoint(self) -> State:
+        """Return all that the rest of the training follows from."""
+        return {name: getattr(self, name) for name in PLACE} | join(
+            model=self.model.state_dict(),
+            best=self.best,
+            **{name: part.checkpoint() for name, part in self._parts().items()},
+        )
+
+    def restore(self, state: State) -> None:
+        """Go on where a checkpoint was made."""
+        for name in PLACE:
+            setattr(self, name, state[name])
+        self.model.load_state_dict(part(state, "model"))
+        best = part(state, "best")
+        self.best = {name: tensor.clone().to(self.device) for name, tensor in best.items()}
+        self.meter.restore(part(state, "meter"))
+        if self.meter.triples:
+            self.sampler.begin_epoch(self.trained + 1)
+        for name, one in self._parts().items():
+            one.restore(part(state, name))
+
+    def _parts(self) -> dict[str, Part]:
+        parts: dict[str, Part] = {"triples": self.triples, "meter": self.meter}
+        parts |= {"sampler": self.sampler, "learner": self.learner}
+        return parts if self.probes is None else {**parts, "probes": self.probes}
 
 
 def choose_device(name: str) -> torch.device:

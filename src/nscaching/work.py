@@ -6,24 +6,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from nscaching import datasets
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError, user_path
 from nscaching.graph import KnowledgeGraph
-from nscaching.kernels import choose_kernels
 from nscaching.memory import Plan, Statement, refusal, state
 from nscaching.models import MODELS
 from nscaching.objectives import choose_objective
 from nscaching.plots import plot_comparison
 from nscaching.probes import ProbeConfig
 from nscaching.progress import TrainingDisplay, counting, downloading, loading, when_slow
+from nscaching.recording import CHECKPOINT_SECONDS
 from nscaching.run import Run
-from nscaching.run import train as train_run
 from nscaching.run_folder import RunFolder, read_record
 from nscaching.samplers import SAMPLERS
+from nscaching.signals import Signals
 from nscaching.trainer import choose_device
+from nscaching.training import differences
+from nscaching.training import resume as resume_run
+from nscaching.training import train as train_run
 
 __all__ = [
     "check",
@@ -34,6 +35,7 @@ __all__ = [
     "export",
     "load",
     "note_differences",
+    "resume",
     "train",
 ]
 
@@ -68,17 +70,8 @@ def load(
 
 def note_differences(graph: KnowledgeGraph, config: TrainConfig, file: Path) -> None:
     """Note on the graph what keeps the run of a configuration file from coming out the same."""
-    record = read_record(file)
-    here = {
-        "data_fingerprint": graph.fingerprint,
-        "device": choose_device(config.device).type,
-        "threads": config.threads or torch.get_num_threads(),
-        "kernels": choose_kernels(config.kernels, choose_device(config.device)).name,
-    }
-    for name, value in here.items():
-        if record.get(name, value) != value:
-            what = f"{name.replace('_', ' ')} was {record[name]} and is {value}"
-            graph.notes.append(f"the run of {file} will not come out the same: its {what}")
+    for difference in differences(read_record(file), graph, config):
+        graph.notes.append(f"the run of {file} will not come out the same: its {difference}")
 
 
 def dry_run(graph: KnowledgeGraph, config: TrainConfig, out: str | Path) -> tuple[Statement, str]:
@@ -95,19 +88,44 @@ def train(
     out: str | Path,
     overwrite: bool = False,
     probes: ProbeConfig | None = None,
+    checkpoint_every: float = CHECKPOINT_SECONDS,
 ) -> Run:
-    """Train with a progress bar."""
-    with TrainingDisplay(f"{config.model} {config.sampler}", config) as display:
-        return train_run(
+    """Train with a progress bar, until a signal comes."""
+    with TrainingDisplay(f"{config.model} {config.sampler}", config) as display, Signals() as stop:
+        run = train_run(
             graph,
             config,
             probes=probes,
             out=out,
             overwrite=overwrite,
+            checkpoint_every=checkpoint_every,
             observe=display.observe,
             progress=display.progress,
             announce=display.announce,
+            stop=stop,
+            say=display.note,
         )
+        stop.check(f"stopped; {run.path} is finished")
+    return run
+
+
+def resume(path: str, checkpoint_every: float, place: dict[str, Any]) -> Run:
+    """Go on with a training, with a progress bar, until a signal comes."""
+    _, config = RunFolder(path).read_config()
+    with TrainingDisplay(f"{config.model} {config.sampler}", config) as display, Signals() as stop:
+        run = resume_run(
+            path,
+            checkpoint_every=checkpoint_every,
+            begin=display.begin,
+            observe=display.observe,
+            progress=display.progress,
+            announce=display.announce,
+            stop=stop,
+            say=display.note,
+            **place,
+        )
+        stop.check(f"stopped; {run.path} is finished")
+    return run
 
 
 def evaluate(run: Run, split: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -4,40 +4,23 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from nscaching.batches import Batch, Negatives
+from nscaching.checkpoint import State
+from nscaching.kernels.optimizers import (
+    BETAS,
+    Learning,
+    new_optimizer,
+    optimizer_state,
+    restore_optimizer,
+)
 from nscaching.models import Model
-from nscaching.objectives import Objective, logistic, margin_ranking
+from nscaching.objectives import logistic, margin_ranking
 
-__all__ = ["BETAS", "EPSILON", "AutogradLearner", "Learner", "Learning", "new_optimizer"]
-
-BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's, as its authors recommend
-
-
-@dataclass(frozen=True)
-class Learning:
-    """How a model learns from a batch."""
-
-    objective: Objective
-    margin: float
-    lr: float
-    weight_decay: float
-    rows: bool = False
-    """Whether Adam moves only the rows that have a gradient; else all, by their momentum."""
-    adagrad: bool = False
-    """Whether it is Adagrad that moves them."""
-    cubes: float = 0.0
-    """The nuclear 3-norm penalty λ, on the vectors of each triple."""
-
-    @property
-    def compiled(self) -> bool:
-        """Whether compiled gradient steps know this way of learning."""
-        return self.objective in ("margin", "logistic") and not (self.adagrad or self.cubes)
+__all__ = ["BETAS", "AutogradLearner", "Learner", "Learning"]
 
 
 class Learner(ABC):
@@ -56,6 +39,17 @@ class Learner(ABC):
 
     def reload(self) -> None:  # noqa: B027  (most keep nothing of them)
         """Hear that the parameters were changed from outside."""
+
+    @abstractmethod
+    def checkpoint(self) -> State:
+        """Return what it knows beside the parameters.
+
+        All learners call means and squares of gradients, and numbers of steps, by the same names.
+        """
+
+    @abstractmethod
+    def restore(self, state: State) -> None:
+        """Take what a checkpoint holds, once the parameters are those of it."""
 
 
 class AutogradLearner(Learner):
@@ -97,62 +91,17 @@ class AutogradLearner(Learner):
             sums[3] += sums[0].abs() < math.inf
         self.optimizer.step()
 
+    def checkpoint(self) -> State:
+        """Return what the optimizer remembers."""
+        return optimizer_state(self.model, self.optimizer)
+
+    def restore(self, state: State) -> None:
+        """Let the optimizer remember it."""
+        restore_optimizer(self.model, self.optimizer, state)
+
     def _cubes(self, batch: Batch) -> Tensor:
         """Return Σ |h|³ + |r|³ + |t|³ of the triples (Lacroix et al., 2018)."""
         head, tail = (self.model.entity_rows(ids) for ids in (batch.head, batch.tail))
         relation = torch.nn.functional.embedding(batch.relation, self.model.relation)
         sizes = (self.model.moduli(rows).pow(3).sum() for rows in (head, relation, tail))
         return torch.stack(list(sizes)).sum()
-
-
-class RowAdam:
-    """Adam that moves only the rows with a gradient: the momentum of the others waits.
-
-    Not the same as Adam, which goes on moving a row by its momentum, and decays it, in steps that
-    have no gradient for it. On graphs of very many entities it is far cheaper.
-    """
-
-    def __init__(self, tables: Iterable[Tensor], learning: Learning) -> None:
-        self.learning, self.steps = learning, 0
-        self.state = [(p, torch.zeros_like(p), torch.zeros_like(p)) for p in tables]
-
-    def zero_grad(self) -> None:
-        """Forget the gradients."""
-        for table, _, _ in self.state:
-            table.grad = None
-
-    @torch.no_grad()
-    def step(self) -> None:
-        """Move the rows."""
-        self.steps += 1
-        (beta_1, beta_2), weight_decay = BETAS, self.learning.weight_decay
-        size = self.learning.lr / (1 - beta_1**self.steps)
-        for table, mean, square in self.state:
-            if table.grad is None:
-                continue
-            row = table.grad.any(1).nonzero().squeeze(1)
-            gradient = table.grad[row] + weight_decay * table[row]
-            mean[row] = mean[row].lerp(gradient, 1 - beta_1)
-            square[row] = beta_2 * square[row] + (1 - beta_2) * gradient.square()
-            root = (square[row] / (1 - beta_2**self.steps)).sqrt()
-            table[row] -= size * mean[row] / (root + EPSILON)
-
-
-def new_optimizer(
-    model: Model, learning: Learning
-) -> torch.optim.Adam | torch.optim.Adagrad | RowAdam:
-    """Return the optimizer of a model's parameters."""
-    if learning.rows:
-        return RowAdam(model.parameters(), learning)
-    decay = learning.weight_decay
-    if learning.adagrad:
-        return torch.optim.Adagrad(model.parameters(), lr=learning.lr, weight_decay=decay)
-    return torch.optim.Adam(
-        model.parameters(),
-        lr=learning.lr,
-        betas=BETAS,
-        eps=EPSILON,
-        weight_decay=decay,
-        fused=True,
-        capturable=model.entity.device.type == "cuda",
-    )

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nscaching.batches import Batch, Negatives
+from nscaching.checkpoint import State, join, part
 from nscaching.config import TrainConfig
 from nscaching.graph import Side
 from nscaching.kernels import random
@@ -88,6 +89,34 @@ class NumbaLearner(Learner):
             self.ready[name][:] = F.normalize(torch.from_numpy(self.tables[name])).numpy()
         if self.shift.size:
             self.shift[:] = (self.rows * self.tables["entity_projection"]).sum(1)
+
+    def checkpoint(self) -> State:
+        """Return means, squares and steps; and the rows that are ready.
+
+        Made anew, these would not be the same to the last bit.
+        """
+        parts = {"mean": self.means, "square": self.squares}
+        parts["ready"] = {name: self.ready[name] for name in self.unit}
+        parts["rows"] = {"moved": self.moved, "shift": self.shift}
+        tensors = {
+            kind: {name: torch.from_numpy(rows) for name, rows in tables.items()}
+            for kind, tables in parts.items()
+        }
+        return join(**tensors, steps=dict.fromkeys(self.tables, self.steps))
+
+    def restore(self, state: State) -> None:
+        """Take what a checkpoint holds; another kind of learner leaves no rows that are ready."""
+        for kind, tables in (("mean", self.means), ("square", self.squares)):
+            for name, table in tables.items():
+                table[:] = state[f"{kind}.{name}"].numpy()
+        self.steps = max(part(state, "steps").values())
+        self.moved[:] = 1
+        self.reload()
+        if "rows.moved" in state:
+            self.moved[:] = state["rows.moved"].numpy()
+            self.shift[:] = state["rows.shift"].numpy()
+            for name in self.unit:
+                self.ready[name][:] = state[f"ready.{name}"].numpy()
 
     def _room(self, batch: int) -> None:
         """Make room for the gradients of a batch."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 import triton
 from torch import Tensor
 
 from nscaching.batches import Batch, Negatives
+from nscaching.checkpoint import State, join, part
 from nscaching.kernels.codes import COMPLEX, DIRECTIONS, KINDS, TRANSD, UNIT
 from nscaching.kernels.gpu import adam, step
 from nscaching.kernels.learner import BETAS, Learner, Learning
@@ -73,6 +76,31 @@ class TritonLearner(Learner):
             self.shift.copy_((self.rows * self.tables[self.projection]).sum(1))
         if self.rounded is not None:
             self.rounded.copy_(self.rows)
+
+    def checkpoint(self) -> State:
+        """Return means, squares, steps and the powers of β; and the rows that are ready."""
+        power = max(float(self.powers[1]), 1e-300)  # beyond that, the number makes no difference
+        steps = round(math.log(power) / math.log(BETAS[1]))
+        ready = {name: self.ready[name] for name in self.unit}
+        rows = {"powers": self.powers, "gpu_shift": self.shift}
+        tables = join(mean=self.means, square=self.squares, ready=ready, rows=rows)
+        return tables | join(steps=dict.fromkeys(self.tables, steps))
+
+    def restore(self, state: State) -> None:
+        """Take what a checkpoint holds; another kind of learner leaves no rows that are ready."""
+        for kind, tables in (("mean", self.means), ("square", self.squares)):
+            for name, table in tables.items():
+                table.copy_(state[f"{kind}.{name}"])
+        self.reload()
+        if "rows.powers" in state:
+            self.powers.copy_(state["rows.powers"])
+            self.shift.copy_(state["rows.gpu_shift"])
+            for name in self.unit:
+                self.ready[name].copy_(state[f"ready.{name}"])
+            if self.rounded is not None:
+                self.rounded.copy_(self.rows)
+        else:
+            self.powers.copy_(self.betas ** max(part(state, "steps").values()))
 
     def rounded_rows(self) -> Tensor:
         """Return the ready rows in bfloat16; from now on each step keeps them so."""

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nscaching.checkpoint import State
 from nscaching.graph import Side
 from nscaching.probes.sorting import ordered
 
@@ -43,6 +44,14 @@ class ChangeMeter:
         count = by_pairs if before.is_cuda else by_sorting
         found = count(before, self.before).double()
         return {"changed_elements": float(found @ self.share)}
+
+    def checkpoint(self) -> State:
+        """Return the rows of the epoch before."""
+        return {"before": self.before}
+
+    def restore(self, state: State) -> None:
+        """Take the rows of the epoch before."""
+        self.before.copy_(state["before"])
 
 
 def by_sorting(before: Tensor, now: Tensor) -> Tensor:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import torch
+
+from nscaching.checkpoint import State
 
 __all__ = ["EpochMeter"]
 
@@ -16,14 +20,27 @@ class EpochMeter:
         self.reset()
 
     def reset(self) -> None:
-        """Begin an epoch."""
+        """Forget the epoch."""
         self.sums.zero_()
         self.triples = self.steps = 0
+        self.seconds = 0.0
+        self.start_clock()
+
+    def start_clock(self) -> None:
+        """Let time count from now on; what passed since the last step is left out."""
+        self._since = time.perf_counter()
+
+    def clock(self) -> float:
+        """Return the seconds of this epoch so far."""
+        before, self._since = self._since, time.perf_counter()
+        self.seconds += self._since - before
+        return self.seconds
 
     def count(self, triples: int) -> None:
         """Hear that a step on so many triples has added to the sums."""
         self.triples += triples
         self.steps += 1
+        self.clock()
 
     def first_bad_step(self) -> int:
         """Return the number of the first step whose loss was not finite; 0: none was."""
@@ -38,3 +55,14 @@ class EpochMeter:
             "nonzero_loss": teaching / self.triples,
             "gradient_norm": gradient / self.steps,
         }
+
+    def checkpoint(self) -> State:
+        """Return what the epoch has come to."""
+        plain = {"triples": self.triples, "steps": self.steps, "seconds": self.seconds}
+        return {"sums": self.sums, **plain}
+
+    def restore(self, state: State) -> None:
+        """Go on with an epoch."""
+        self.sums.copy_(state["sums"])
+        self.triples, self.steps = state["triples"], state["steps"]
+        self.seconds = state["seconds"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,23 +9,21 @@ from typing import Any
 
 from torch import Tensor
 
-from nscaching.errors import UserError
-from nscaching.files import PARTIAL, own, read_lines, read_tensors, save_tensors
+from nscaching.files import PARTIAL, append_lines, read_lines, read_tensors, save_tensors
 
 __all__ = [
-    "SCORES", "Snapshots", "append_scores", "is_snapshots", "read_scores", "remove_snapshots",
-    "save_snapshot",
+    "SCORES", "SNAPSHOT", "SNAPSHOTS", "Snapshots", "append_scores", "read_scores",
+    "remove_snapshots", "save_snapshot",
 ]  # fmt: skip
 
 SCORES, SNAPSHOTS = "scores.jsonl", "snapshots"
-NAME = re.compile(rf"cache-(\d{{6,}})\.safetensors(?:{re.escape(PARTIAL)})?")
+SNAPSHOT = re.compile(rf"cache-(\d{{6,}})\.safetensors(?:{re.escape(PARTIAL)})?")
 
 
 def append_scores(folder: Path, lines: list[dict[str, Any]]) -> None:
     """Add the lines of an epoch in one go."""
     if lines:
-        with own(folder / SCORES).open("a", encoding="utf-8") as file:
-            file.write("".join(json.dumps(line) + "\n" for line in lines))
+        append_lines(folder / SCORES, lines)
 
 
 def read_scores(folder: Path) -> list[dict[str, Any]]:
@@ -48,7 +45,7 @@ class Snapshots(Mapping[int, dict[str, Tensor]]):
     def __init__(self, folder: Path) -> None:
         self.files: dict[int, Path] = {}
         for file in sorted((folder / SNAPSHOTS).glob("cache-*.safetensors")):
-            if found := NAME.fullmatch(file.name):
+            if found := SNAPSHOT.fullmatch(file.name):
                 self.files[int(found[1])] = file
 
     def __getitem__(self, epoch: int) -> dict[str, Tensor]:
@@ -61,22 +58,11 @@ class Snapshots(Mapping[int, dict[str, Tensor]]):
         return len(self.files)
 
 
-def is_snapshots(path: Path) -> bool:
-    """Say whether a path is a folder of snapshots and of nothing else."""
-    if path.name != SNAPSHOTS or path.is_symlink() or not path.is_dir():
-        return False
-    for file in path.iterdir():
-        if not NAME.fullmatch(file.name) or file.is_dir():
-            what = f"it holds {file.name}, which is no file of a run"
-            raise UserError(f"{path} is not overwritten: {what}")
-    return True
-
-
-def remove_snapshots(path: Path) -> None:
-    """Remove a folder of snapshots and of nothing else."""
-    for file in path.iterdir():
-        file.unlink()
-    path.rmdir()
+def remove_snapshots(folder: Path, after: int) -> None:
+    """Remove the snapshots after an epoch."""
+    for epoch, file in Snapshots(folder).files.items():
+        if epoch > after:
+            file.unlink()
 
 
 def _is_line(value: Any) -> bool:  # noqa: ANN401  (JSON may be anything)

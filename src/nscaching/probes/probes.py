@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from nscaching.batches import TrainingTriples
+from nscaching.checkpoint import State, join, part
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
@@ -89,3 +90,16 @@ class Probes:
             state = self.sampler.state()
             finding.cache.update({name: torch.clone(ids).cpu() for name, ids in state.items()})
         return finding
+
+    def checkpoint(self) -> State:
+        """Return what probes remember."""
+        return join(**{name: meter.checkpoint() for name, meter in self._meters().items()})
+
+    def restore(self, state: State) -> None:
+        """Take what they remembered."""
+        for name, meter in self._meters().items():
+            meter.restore(part(state, name))
+
+    def _meters(self) -> dict[str, RepeatMeter | ChangeMeter]:
+        meters = {"repeats": self.repeats, "changes": self.changes}
+        return {name: meter for name, meter in meters.items() if meter is not None}

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from nscaching.batches import Negatives
+from nscaching.checkpoint import State, join, part
 from nscaching.errors import UserError
 from nscaching.probes.sorting import ordered
 from nscaching.samplers import Sampler
@@ -82,6 +83,19 @@ class RepeatMeter:
             return {}
         every, self.kept = torch.cat(self.kept), []
         return {"repeat_ratio": 1 - distinct(every) / max(1, len(every))}
+
+    def checkpoint(self) -> State:
+        """Return the negatives of this epoch and of those before it in the window."""
+        kept = {str(number): codes for number, codes in enumerate(self.kept)}
+        return {"pairs": self.pairs, **join(kept=kept)}
+
+    def restore(self, state: State) -> None:
+        """Take them."""
+        pairs, kept = state["pairs"], part(state, "kept")
+        if len(pairs):
+            self._make_room(pairs.shape[1])
+            self.pairs.copy_(pairs)
+        self.kept = [kept[str(n)].clone().to(self.base.device) for n in range(len(kept))]
 
 
 def distinct(codes: Tensor) -> int:

@@ -27,9 +27,10 @@ from nscaching.reproduce.cells import GENERATOR, PRETRAINED, Cell, Training, pla
 from nscaching.reproduce.store import Line, Store, cell
 from nscaching.reproduce.tables import Row, Summary, rows, summaries
 from nscaching.reproduce.task import Task
-from nscaching.run import Run, train
+from nscaching.run import Run
 from nscaching.run_folder import CARD
 from nscaching.trainer import choose_device
+from nscaching.training import train
 
 __all__ = ["Outcome", "reproduce"]
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from nscaching.batches import Batch, Negatives
+from nscaching.checkpoint import State, join, part, restore_random
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph, Side
@@ -105,8 +106,21 @@ class Sampler(ABC):
         return {}
 
     def state(self) -> dict[str, Tensor]:
-        """Return what a later run or a reader would want to keep."""
+        """Return what a later run or a reader would want to keep: the tensors themselves."""
         return {}
+
+    def checkpoint(self) -> State:
+        """Return all that an interrupted training needs to go on as if it had not been."""
+        own = {"tick": self.tick, "random": self.random.get_state()}
+        return own | join(state=self.state())
+
+    def restore(self, state: State) -> None:
+        """Take what a checkpoint holds."""
+        self.tick.copy_(state["tick"])
+        restore_random(self.random, state["random"], self.seed + int(state["tick"]))
+        kept = part(state, "state")
+        for name, tensor in self.state().items():
+            tensor.copy_(kept[name])
 
     def is_known(self, side: Side, key: Tensor, entity: Tensor) -> Tensor:
         """Tell whether an entity completes the key to a training triple (``filter_known`` only)."""

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from nscaching.batches import Batch, Negatives
+from nscaching.checkpoint import State, join, part
 from nscaching.config import TrainConfig
 from nscaching.graph import KnowledgeGraph, Side
 from nscaching.kernels import CHOICE, ENTITY, Kernels, Learning, random
-from nscaching.kernels.learner import new_optimizer
+from nscaching.kernels.optimizers import new_optimizer, optimizer_state, restore_optimizer
 from nscaching.models import Form, Model, build
 from nscaching.samplers._base import SAMPLERS, Sampler
 from nscaching.warm_start import warm_start
@@ -105,6 +106,17 @@ class Generating(Sampler):
     def state(self) -> dict[str, Tensor]:
         """Return the generator's parameters."""
         return {f"generator.{name}": t for name, t in self.generator.state_dict().items()}
+
+    def checkpoint(self) -> State:
+        """Return the generator's optimizer too, and what the epoch has come to."""
+        optimizer = optimizer_state(self.generator, self.optimizer)
+        return {**super().checkpoint(), "sums": self.sums, **join(optimizer=optimizer)}
+
+    def restore(self, state: State) -> None:
+        """Take what a checkpoint holds."""
+        super().restore(state)
+        self.sums.copy_(state["sums"])
+        restore_optimizer(self.generator, self.optimizer, part(state, "optimizer"))
 
 
 @SAMPLERS.register("kbgan")

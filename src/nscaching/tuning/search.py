@@ -15,11 +15,11 @@ from nscaching.errors import UserError, user_path
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import MODELS
 from nscaching.objectives import choose_objective
-from nscaching.run import train
 from nscaching.run_folder import RunFolder
 from nscaching.samplers import SAMPLERS
 from nscaching.shortage import is_shortage
 from nscaching.trainer import Record, choose_device
+from nscaching.training import train
 from nscaching.tuning.space import Space, make_space
 
 if TYPE_CHECKING:

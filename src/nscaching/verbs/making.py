@@ -62,6 +62,10 @@ class Train:
     """Take the literals of RDF files for entities, too; else triples with one are left out."""
     dry_run: bool = False
     """Train nothing: say what it would need of memory and disk, and whether it fits."""
+    checkpoint_every: float = 60.0
+    """Seconds between checkpoints, from which --resume goes on; 0: only when it is stopped."""
+    resume: str = ""
+    """Run folder of an interrupted training to go on with: everything comes from there."""
     json: Json = False
 
     def run(self) -> None:
@@ -69,6 +73,9 @@ class Train:
         from nscaching import show, work
         from nscaching.run_folder import default_out
 
+        if self.resume:
+            self._go_on()
+            return
         if not self.where:
             raise UserError("say what to train on: a known data set, a folder or a file")
         work.check(self.settings, self.out, self.overwrite)
@@ -84,7 +91,18 @@ class Train:
             if refusal:
                 raise UserError(refusal)
             return
-        show.run(work.train(graph, self.settings, out, self.overwrite, self.probes), self.json)
+        every = self.checkpoint_every
+        run = work.train(graph, self.settings, out, self.overwrite, self.probes, every)
+        show.run(run, self.json)
+
+    def _go_on(self) -> None:
+        from nscaching import show, work
+
+        if self.where:
+            raise UserError(f"--resume takes the data from the run folder: leave out {self.where}")
+        asked, usual = self.settings.to_dict(), TrainConfig().to_dict()
+        place = {name: value for name, value in asked.items() if value != usual.get(name)}
+        show.run(work.resume(self.resume, self.checkpoint_every, place), self.json)
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,10 @@ def project(kind, row, shift, v, out):
 
 @njit(**COMPILE)
 def project_back(kind, sign, g, projected, extra, row, shift, v, g_row, g_v):
-    """Take the gradient sign·g by P(e) to e and v, adding to g_row and g_v; return that by s."""
+    """Take the gradient sign·g by P(e) to e and v, adding to g_row and g_v; return that by s.
+
+    What was in ``projected`` is lost.
+    """
     if kind == TRANSE:
         for i in range(row.size):
             g_row[i] += sign * g[i]
@@ -58,14 +61,14 @@ def project_back(kind, sign, g, projected, extra, row, shift, v, g_row, g_v):
             g_row[i] += sign * g[i] - along * v[i]
             g_v[i] -= extra * sign * g[i] + along * row[i]
         return ZERO
-    along = dot(g, projected)
-    by_shift = ZERO
+    # As above, no loop both stores and sums. P(e) is not needed any more: its place serves.
+    along, change = dot(g, projected), projected
     for i in range(row.size):
-        change = sign * extra * (g[i] - along * projected[i])
-        g_row[i] += change
-        g_v[i] += shift * change
-        by_shift += change * v[i]
-    return by_shift
+        change[i] = sign * extra * (g[i] - along * projected[i])
+    for i in range(row.size):
+        g_row[i] += change[i]
+        g_v[i] += shift * change[i]
+    return dot(change, v)
 
 
 @njit(**COMPILE)

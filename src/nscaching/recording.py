@@ -1,0 +1,161 @@
+"""What a training leaves behind while it goes on: lines, the best parameters, checkpoints."""
+
+from __future__ import annotations
+
+import shlex
+import time
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from nscaching.checkpoint import State
+from nscaching.errors import Stopped, UserError
+from nscaching.probes.files import append_scores, save_snapshot
+from nscaching.probes.probes import Finding
+from nscaching.run_folder import RunFolder
+from nscaching.samplers import Sampler
+from nscaching.trainer import Record, Trainer
+
+if TYPE_CHECKING:
+    from nscaching.run import Run
+
+__all__ = ["CHECKPOINT_SECONDS", "Recording", "resume_command"]
+
+CHECKPOINT_SECONDS = 60.0
+"""Between checkpoints, unless told otherwise."""
+
+# Where writing one takes long, they are rarer: at most this share of the time goes into them.
+SHARE = 0.05
+
+
+def resume_command(folder: RunFolder) -> str:
+    """Return the command line that goes on with a run."""
+    return f"nscaching train --resume {shlex.quote(str(folder.path))}"
+
+
+class Recording:
+    """Keeps what a trainer finds in a run, and on disk where there is a folder."""
+
+    def __init__(
+        self,
+        run: Run,
+        trainer: Trainer,
+        folder: RunFolder | None = None,
+        every: float = CHECKPOINT_SECONDS,
+        stop: Callable[[], bool] | None = None,
+        observe: Callable[[Record], None] | None = None,
+        say: Callable[[str], None] = warnings.warn,
+    ) -> None:
+        if not 0 <= every < float("inf"):
+            raise UserError(f"--checkpoint-every must be zero or more seconds, not {every}")
+        self.run, self.trainer, self.folder, self.observe = run, trainer, folder, observe
+        self.every, self.stop, self.say = every, stop, say
+        self.snapshots: dict[int, dict[str, Tensor]] = {}
+        self.due = self._next(0.0)
+        if folder is not None or stop is not None:
+            trainer.pause = self.pause
+
+    def hear(self, record: Record) -> None:
+        """Keep the record of an epoch or a ranking."""
+        self.run.history.append(record)
+        if self.folder is not None:
+            self.folder.append(record)
+            if record.get("best"):
+                self.folder.save_model(self.trainer.best, self.trainer.best_epoch)
+        if self.observe is not None:
+            self.observe(record)
+
+    def find(self, finding: Finding) -> None:
+        """Keep what probes found."""
+        self.run.scores += finding.scores
+        if self.folder is not None:
+            append_scores(self.folder.path, finding.scores)
+        if finding.cache and self.folder is not None:
+            save_snapshot(self.folder.path, finding.epoch, finding.cache)
+        elif finding.cache:
+            self.snapshots[finding.epoch] = finding.cache
+
+    def pause(self, between_steps: bool) -> None:
+        """Write a checkpoint if one is due, or if the training is to stop; then it stops."""
+        stopping = self.stop is not None and self.stop()
+        if stopping:
+            raise Stopped(self._stop())
+        if between_steps and time.monotonic() >= self.due:
+            began = time.monotonic()
+            try:
+                self._save()
+            except UserError as error:  # such as a full disk: there may be room again
+                self.say(f"no checkpoint could be written: {error}")
+            self.due = self._next(time.monotonic() - began)
+            self.trainer.meter.start_clock()  # none of this was training
+
+    def _next(self, took: float) -> float:
+        """Return when the next checkpoint is due, after one that took some seconds."""
+        seconds = max(self.every, took / SHARE)
+        return time.monotonic() + seconds if self.every else float("inf")
+
+    def _save(self) -> None:
+        # What comes after a number that is not finite is worth nothing: the epoch will complain.
+        if self.folder is not None and torch.isfinite(self.trainer.meter.sums).all():
+            state = {"marks": self.folder.marks(), "settings": self.settings()}
+            self.folder.checkpoints.save(state | self.trainer.checkpoint())
+
+    def _stop(self) -> str:
+        """Write the last checkpoint; say how to go on."""
+        epoch = self.trainer.trained + bool(self.trainer.meter.triples)
+        if self.folder is None:
+            return f"stopped in epoch {epoch}"
+        try:
+            self._save()
+        except UserError as error:
+            newest = self.folder.checkpoints.files()
+            left = f"the one before is {newest[-1]}" if newest else "there is none before it"
+            return f"stopped in epoch {epoch} without a checkpoint: {error}; {left}"
+        return f"stopped in epoch {epoch}; to go on: {resume_command(self.folder)}"
+
+    def settings(self) -> State:
+        """Return what must be the same when the training goes on."""
+        config, probes = self.run.config.to_dict(), self.run.probes.to_dict()
+        for place in ("device", "kernels", "threads"):
+            config.pop(place)
+        probes = {name: list(v) if isinstance(v, tuple) else v for name, v in probes.items()}
+        return {**config, **probes, "data": self.run.graph.fingerprint}
+
+    def restore(self, state: State | None) -> None:
+        """Set trainer, run and folder to where a checkpoint was made; None: to the start."""
+        assert self.folder is not None
+        if state is None:
+            self.folder.cut({}, -1, ({}, 0))
+            return
+        for name, value in self.settings().items():
+            before = state["settings"].get(name)
+            if before != value:
+                raise UserError(
+                    f"{self.folder.path}: the run was begun with {name} {before}, not {value}: "
+                    "it cannot go on"
+                )
+        try:
+            self.trainer.restore(state)
+        except (KeyError, RuntimeError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(
+                f"{self.folder.path}: its checkpoint does not fit {self.run.config.model} and "
+                f"{self.run.config.sampler}: {reason}"
+            ) from error
+        best = self.trainer.best, self.trainer.best_epoch
+        self.folder.cut(state["marks"], self.trainer.judged, best)
+        kind = type(self.trainer.sampler)
+        learns = kind.update is not Sampler.update and kind.checkpoint is Sampler.checkpoint
+        if learns and not self.trainer.sampler.state():
+            self.say(f"{kind.__name__} learns, but has no state to keep: it begins anew")
+
+    def whence(self) -> str:
+        """Say where a training goes on."""
+        assert self.folder is not None
+        if not (whole := self.folder.checkpoints.whole):
+            return f"{self.folder.path} has no checkpoint yet: it begins anew"
+        done = f"{100 * self.trainer.meter.triples // len(self.trainer.triples)} %"
+        return f"{whole[-1]}: goes on in epoch {self.trainer.trained + 1}, of which {done} is done"

@@ -1,0 +1,63 @@
+"""SIGINT and SIGTERM for work that can stop after a step and go on later."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from nscaching.errors import Stopped
+
+__all__ = ["Signals"]
+
+SHOW_CURSOR = "\x1b[?25h"  # which a progress bar hides
+
+
+class Signals:
+    """Hears signals while it is entered; calling it says whether there was one.
+
+    A second signal ends the process at once: files are whole at any moment.
+    """
+
+    def __init__(self) -> None:
+        self.heard = 0
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __call__(self) -> bool:
+        """Say whether to stop."""
+        return self.heard != 0
+
+    def check(self, message: str) -> None:
+        """Stop if there was a signal that nobody has answered yet."""
+        if self.heard:
+            raise Stopped(message)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.heard:
+            if sys.stderr.isatty():
+                os.write(sys.stderr.fileno(), SHOW_CURSOR.encode())
+            os._exit(128 + number)
+        self.heard = number
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():  # no other may ask for signals
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before = signal.getsignal(number)
+                if before is not signal.SIG_IGN:  # such as under nohup
+                    self._before[number] = before
+                    signal.signal(number, self._hear)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        if isinstance(error, Stopped) and self.heard:
+            error.code = 128 + self.heard

@@ -1,0 +1,204 @@
+"""Trains a model on a graph, or goes on with a training that was interrupted."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nscaching import memory
+from nscaching.config import TrainConfig
+from nscaching.divergence import Diverged
+from nscaching.errors import UserError, user_path
+from nscaching.graph import KnowledgeGraph
+from nscaching.kernels import choose_kernels
+from nscaching.models import MODELS
+from nscaching.objectives import penalty
+from nscaching.probes import ProbeConfig
+from nscaching.probes.files import Snapshots, read_scores
+from nscaching.recording import CHECKPOINT_SECONDS, Recording
+from nscaching.run import Run
+from nscaching.run_folder import CONFIG, MODEL, RunFolder, read_probes, read_record
+from nscaching.samplers import SAMPLERS
+from nscaching.shortage import is_shortage
+from nscaching.trainer import Progress, Record, Trainer, choose_device
+from nscaching.warm_start import warm_start
+
+__all__ = ["differences", "resume", "train"]
+
+
+def train(
+    graph: KnowledgeGraph,
+    config: TrainConfig | None = None,
+    *,
+    probes: ProbeConfig | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    checkpoint_every: float = CHECKPOINT_SECONDS,
+    observe: Callable[[Record], None] | None = None,
+    progress: Progress | None = None,
+    announce: Callable[[str], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+    say: Callable[[str], None] = warnings.warn,
+    **settings: Any,  # noqa: ANN401  (fields of TrainConfig)
+) -> Run:
+    """Train a model on a graph.
+
+    ``settings`` are the fields of ``TrainConfig``, changed from ``config`` or else from the
+    defaults: ``train(graph, model="TransE", sampler="nscaching", epochs=100, seed=1)``. With
+    ``out`` the run folder is written while training goes on, with a checkpoint every so many
+    seconds (0: none) from which ``resume`` goes on; ``probes`` says what else is measured;
+    ``observe`` hears every record, ``progress`` every step, ``announce`` which kernels run and why.
+    ``stop`` is asked after every step: True writes a checkpoint and raises ``Stopped``. ``say``
+    hears when no checkpoint can be written.
+    """
+    config = TrainConfig.from_dict({**(config or TrainConfig()).to_dict(), **settings})
+    config = dataclasses.replace(
+        config,
+        model=MODELS.canonical(config.model),
+        sampler=SAMPLERS.canonical(config.sampler),
+        generator=MODELS.canonical(config.generator),
+        # Absolute, so that the configuration repeats the run from anywhere.
+        pretrain=_absolute(config.pretrain),
+        generator_pretrain=_absolute(config.generator_pretrain),
+    )
+    folder = None if out is None else RunFolder(out)
+    if folder is not None:
+        folder.check_free(overwrite)
+    threads = torch.get_num_threads()
+    try:
+        memory.check(graph, config, None if folder is None else folder.path)
+        trainer = Trainer(graph, config, _start(graph, config), progress, probes)
+        run = Run(graph, config, trainer.model, probes=probes or ProbeConfig())
+        run.record = {
+            "device": trainer.device.type,
+            "threads": torch.get_num_threads(),
+            "kernels": trainer.kernels.name,
+            "penalty": penalty(config, trainer.model),
+        }
+        if announce is not None:
+            announce(trainer.plan())
+        recording = Recording(run, trainer, folder, checkpoint_every, stop, observe, say)
+        if folder is not None:
+            folder.create(graph, config, overwrite, run.record, probes)
+        return _train(recording)
+    except Exception as error:
+        if folder is not None:
+            folder.discard()
+        if is_shortage(error):
+            raise UserError(memory.advice(graph, config)) from error
+        raise
+    finally:
+        torch.set_num_threads(threads)
+        if folder is not None:
+            folder.release()
+
+
+def resume(
+    path: str | Path,
+    *,
+    checkpoint_every: float = CHECKPOINT_SECONDS,
+    begin: Callable[[list[Record]], None] | None = None,
+    observe: Callable[[Record], None] | None = None,
+    progress: Progress | None = None,
+    announce: Callable[[str], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+    say: Callable[[str], None] = warnings.warn,
+    **place: Any,  # noqa: ANN401  (device, kernels, threads)
+) -> Run:
+    """Go on with the training of a run folder where it was interrupted.
+
+    Everything comes from the folder; ``device``, ``kernels`` and ``threads`` may be other than they
+    were. ``begin`` hears the records of before; ``say`` also what is wrong with a checkpoint, and
+    what keeps the run from coming out as it would have; the rest is as in ``train``.
+    """
+    folder = RunFolder(path)
+    threads = torch.get_num_threads()
+    try:
+        folder.reopen()
+        source, before = folder.read_config()
+        if folder.finished:
+            folder.close()
+            raise UserError(f"{folder.path} is finished: there is nothing to go on with")
+        config = TrainConfig.from_dict({**before.to_dict(), **place})
+        record, probes = read_record(folder.path / CONFIG), read_probes(folder.path / CONFIG)
+        graph = folder.read_graph(source)
+        for difference in differences(record, graph, config):
+            say(f"{folder.path} will not come out as it would have: its {difference}")
+        state = folder.checkpoints.newest(say)
+        start = None
+        if state is None:
+            start = _start(graph, config)
+        else:  # which needs no more than the checkpoint
+            config = dataclasses.replace(config, generator_pretrain="")
+        trainer = Trainer(graph, config, start, progress, probes)
+        run = Run(graph, before, trainer.model, probes=probes, record=record)
+        recording = Recording(run, trainer, folder, checkpoint_every, stop, observe, say)
+        recording.restore(state)
+        run.history, run.scores = folder.read_history(), read_scores(folder.path)
+        if begin is not None:
+            begin(run.history)
+        if announce is not None:
+            announce(recording.whence())
+            announce(trainer.plan())
+        return _train(recording)
+    finally:
+        torch.set_num_threads(threads)
+        folder.release()
+
+
+def _train(recording: Recording) -> Run:
+    """Let a trainer do its work, and write what a finished run has."""
+    run, trainer, folder = recording.run, recording.trainer, recording.folder
+    try:
+        trainer.train(recording.hear, recording.find)
+    except Diverged as error:
+        raise Diverged(f"{error}; {_last_good(trainer, folder)}") from None
+    run.best_epoch, run.sampler_state = trainer.best_epoch, trainer.sampler.state()
+    run.test_ranks = trainer.ranks.get("test")
+    run.snapshots = recording.snapshots
+    if folder is not None:
+        run.finish(folder)
+        run.snapshots = Snapshots(folder.path)
+    return run
+
+
+def _last_good(trainer: Trainer, folder: RunFolder | None) -> str:
+    """Say where the parameters are that were best before a training went wrong."""
+    if folder is None or not trainer.best_epoch:
+        return "no parameters were kept before that"
+    if folder.path != folder.target:
+        return f"the run in {folder.target} is as it was"
+    return f"the best before, of epoch {trainer.best_epoch}, are in {folder.path / MODEL}"
+
+
+def differences(record: dict[str, Any], graph: KnowledgeGraph, config: TrainConfig) -> list[str]:
+    """Say what keeps a run of these settings from coming out as the recorded one did."""
+    device = choose_device(config.device)
+    here = {
+        "data_fingerprint": graph.fingerprint,
+        "device": device.type,
+        "threads": config.threads or torch.get_num_threads(),
+        "kernels": choose_kernels(config.kernels, device).name,
+        "torch": torch.__version__,
+    }
+    return [
+        f"{name.replace('_', ' ')} was {record[name]} and is {value}"
+        for name, value in here.items()
+        if record.get(name, value) != value
+    ]
+
+
+def _start(graph: KnowledgeGraph, config: TrainConfig) -> dict[str, Tensor] | None:
+    if not config.pretrain:
+        return None
+    return warm_start("--pretrain", config.pretrain, graph, config.model, config.dim)
+
+
+def _absolute(path: str) -> str:
+    return str(user_path(path).resolve()) if path else ""

@@ -1,0 +1,297 @@
+"""An interrupted training goes on as if it had not been: bit for bit."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+
+import pytest
+import torch
+
+from nscaching import ProbeConfig, Run, UserError, recording, resume, train
+from nscaching.errors import Stopped
+from nscaching.samplers import SAMPLERS
+from resuming import GRAPH, SETTINGS, Alarm, assert_same, in_pieces, lines, stopped
+
+PROBES = ProbeConfig(
+    probe_repeats=2, probe_changes=True, probe_test=True, watch=2, watch_every=2,
+    snapshots=(0, 1, 3),
+)  # fmt: skip
+
+MINE = """
+import torch
+from nscaching.samplers import Sampler
+
+
+class Counting(Sampler):
+    '''Prefers what it has drawn seldom; draws at random besides, and shifts all once an epoch.'''
+
+    one_side = True
+
+    def __init__(self, graph, config, device, seed, kernels=None):
+        super().__init__(graph, config, device, seed, kernels)
+        self.seen = torch.zeros(self.entities, dtype=torch.int64)
+
+    def begin_epoch(self, epoch):
+        self.seen += epoch
+
+    def negatives(self, batch, model):
+        some = self.random_entities(len(batch), 3)
+        self.entity = some.gather(1, self.seen[some].argmin(1, keepdim=True))
+        return batch.corrupt(self.choose_head(batch), self.entity, self.entity)
+
+    def update(self, batch, model):
+        self.seen.index_add_(0, self.entity[:, 0], torch.ones_like(self.entity[:, 0]))
+
+    def state(self):
+        return {"seen": self.seen}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_pictures(monkeypatch):
+    """Leave out what takes most of the time of so small a run."""
+    monkeypatch.setattr("nscaching.run.plot_run", lambda run, path: None)
+    monkeypatch.setattr("nscaching.run.Run.report", lambda run, **options: None)
+
+
+def check(tmp_path, stops=3, probes=None, **settings):
+    """Compare a training in one go with one that was stopped at random moments."""
+    settings = {**SETTINGS, **settings}
+    counter = Alarm()
+    train(GRAPH, out=tmp_path / "whole", stop=counter, probes=probes, **settings)
+    moments = random.Random(str(sorted(settings.items())))
+    numbers = moments.sample(range(1, counter.calls + 1), stops)
+    assert in_pieces(tmp_path / "pieces", Alarm(*numbers), probes=probes, **settings) == stops
+    assert_same(tmp_path / "whole", tmp_path / "pieces")
+
+
+both_kernels = pytest.mark.parametrize("kernels", ["numba", "reference"])
+
+
+@both_kernels
+@pytest.mark.parametrize("sampler", SAMPLERS.names())
+def test_every_sampler(tmp_path, kernels, sampler):
+    check(tmp_path, sampler=sampler, kernels=kernels)
+
+
+@pytest.mark.parametrize("sampler", ["nscaching", "uniform", "kbgan"])
+def test_samplers_that_avoid_known_triples(tmp_path, sampler):
+    check(tmp_path, sampler=sampler, filter_known=True)
+
+
+@pytest.mark.parametrize(
+    ("model", "optimizer"),
+    [("TransD", "adam"), ("TransD", "row-adam"), ("TransH", "adam"), ("ComplEx", "row-adam")],
+)
+def test_compiled_learners(tmp_path, model, optimizer):
+    check(tmp_path, model=model, optimizer=optimizer, penalty=0.1, kernels="numba")
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "row-adam", "adagrad"])
+@pytest.mark.parametrize("model", ["TransD", "TransM", "RotatE"])
+def test_learners_by_autograd(tmp_path, model, optimizer):
+    check(tmp_path, model=model, optimizer=optimizer, penalty=0.1, kernels="reference")
+
+
+@pytest.mark.parametrize("objective", ["1vsall", "kvsall"])
+def test_learners_against_all_entities(tmp_path, objective):
+    settings = {"objective": objective, "model": "ComplEx", "penalty_norm": "n3", "penalty": 0.1}
+    check(tmp_path, sampler="none", **settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"lazy": 1, "draw": "importance"},
+        {"refresh_side": "drawn", "candidates": "slots", "negatives": 2},
+        {"patience": 1, "lr": 1e-12, "epochs": 9},
+        {"validate_every": 0},
+    ],
+)
+def test_other_settings(tmp_path, settings):
+    check(tmp_path, **settings)
+
+
+@both_kernels
+def test_probes(tmp_path, kernels):
+    check(tmp_path, stops=6, probes=PROBES, kernels=kernels)
+
+
+def test_every_single_step(tmp_path):
+    check(tmp_path, stops=20, probes=PROBES, model="TransD")
+
+
+def test_a_sampler_of_the_user_s(tmp_path):
+    (tmp_path / "mine.py").write_text(MINE)
+    check(tmp_path, stops=5, sampler=f"{tmp_path / 'mine.py'}:Counting")
+
+
+def test_a_sampler_that_keeps_nothing_is_named(tmp_path):
+    (tmp_path / "mine.py").write_text(MINE.split("    def state")[0])
+    stopped(tmp_path / "run", sampler=f"{tmp_path / 'mine.py'}:Counting")
+    said = []
+    resume(tmp_path / "run", say=said.append)
+    assert said == ["Counting learns, but has no state to keep: it begins anew"]
+
+
+def test_a_crash_between_checkpoints(tmp_path, monkeypatch):
+    """At most what came after the last checkpoint is lost; lines after it are written anew."""
+
+    class BreakError(Exception):
+        pass
+
+    monkeypatch.setattr(recording, "SHARE", float("inf"))
+    train(GRAPH, out=tmp_path / "whole", probes=PROBES, **SETTINGS)
+    calls, clock = itertools.count(1), itertools.count()
+
+    def fail(what, done, of):
+        if next(calls) in (9, 18, 22, 25):
+            raise BreakError
+
+    # Every third step or so a checkpoint is due.
+    monkeypatch.setattr("nscaching.recording.time.monotonic", lambda: float(next(clock)))
+    options = {"progress": fail, "checkpoint_every": 3}
+    with pytest.raises(BreakError):
+        train(GRAPH, out=tmp_path / "pieces", probes=PROBES, **options, **SETTINGS)
+    with (tmp_path / "pieces" / "metrics.jsonl").open("a") as file:
+        file.write('{"half a li')
+    for _ in range(3):
+        with pytest.raises(BreakError):
+            resume(tmp_path / "pieces", **options)
+        assert 1 <= len(list((tmp_path / "pieces" / "checkpoints").iterdir())) <= 2
+    resume(tmp_path / "pieces", **options)
+    assert_same(tmp_path / "whole", tmp_path / "pieces")
+
+
+def test_what_it_gives_back(tmp_path):
+    stopped(tmp_path / "run", number=12)
+    begun, announced = [], []
+    run = resume(tmp_path / "run", begin=begun.append, announce=announced.append)
+    loaded, whole = Run.load(tmp_path / "run", "cpu"), train(GRAPH, **SETTINGS)
+    assert loaded.history == run.history
+    assert (run.best_epoch, run.path) == (whole.best_epoch, tmp_path / "run")
+    assert begun[0] == run.history[: len(begun[0])] != []
+    assert announced[0].endswith("000001.safetensors: goes on in epoch 3, of which 53 % is done")
+    for split in ("valid", "test"):
+        assert run.evaluate(split) == whole.evaluate(split)
+    seconds = [record["seconds"] for record in run.history]
+    assert all(0 < value < 60 for value in seconds)
+
+
+def test_the_hint_names_the_folder(tmp_path):
+    hint = stopped(tmp_path / "a run")
+    assert hint == f"stopped in epoch 2; to go on: nscaching train --resume '{tmp_path}/a run'"
+    with pytest.raises(Stopped, match=r"^stopped in epoch 1$"):
+        train(GRAPH, stop=Alarm(1), **SETTINGS)
+
+
+def test_a_finished_run_keeps_no_checkpoint(tmp_path):
+    stopped(tmp_path / "run")
+    assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 1
+    resume(tmp_path / "run")
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    with pytest.raises(UserError, match="run is finished: there is nothing to go on with"):
+        resume(tmp_path / "run")
+
+
+def test_without_a_checkpoint_it_begins_anew(tmp_path):
+    train(GRAPH, out=tmp_path / "whole", **SETTINGS)
+    stopped(tmp_path / "run", number=12)
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    announced = []
+    resume(tmp_path / "run", announce=announced.append)
+    assert announced[0] == f"{tmp_path / 'run'} has no checkpoint yet: it begins anew"
+    assert_same(tmp_path / "whole", tmp_path / "run")
+
+
+@pytest.mark.parametrize("number", [3, 22])
+def test_a_run_that_replaces_another(tmp_path, number):
+    path = tmp_path / "run"
+    train(GRAPH, out=path, **{**SETTINGS, "epochs": 1})
+    before = lines(path)
+    hint = stopped(path, number=number, overwrite=True, pretrain=str(path))
+    assert hint.endswith(f"--resume {path}.partial")
+    assert lines(path) == before
+    run = resume(f"{path}.partial")
+    assert (run.path, lines(path)) == (path, lines(run.path))
+    assert [file.name for file in tmp_path.iterdir()] == ["run"]
+    assert len(Run.load(path, "cpu").history) > len(before)
+
+
+def test_what_it_started_from_may_be_gone(tmp_path):
+    for name, model in (("before", "TransE"), ("generator", "DistMult")):
+        train(GRAPH, out=tmp_path / name, model=model, **SETTINGS)
+    starts = {"pretrain": "before", "generator_pretrain": "generator"}
+    starts = {key: str(tmp_path / name) for key, name in starts.items()}
+    settings = {**SETTINGS, **starts, "sampler": "kbgan", "generator": "DistMult"}
+    train(GRAPH, out=tmp_path / "whole", **settings)
+    stopped(tmp_path / "run", **settings)
+    shutil.rmtree(tmp_path / "before")
+    shutil.rmtree(tmp_path / "generator")
+    resume(tmp_path / "run")
+    assert_same(tmp_path / "whole", tmp_path / "run")
+
+
+@pytest.mark.parametrize(("one", "other"), [("numba", "reference"), ("reference", "numba")])
+@pytest.mark.parametrize("optimizer", ["adam", "row-adam"])
+def test_other_kernels_go_on_nearly_alike(tmp_path, one, other, optimizer):
+    settings = {**SETTINGS, "model": "TransD", "optimizer": optimizer}
+    whole = train(GRAPH, kernels=one, **settings)
+    stopped(tmp_path / "run", number=9, kernels=one, **settings)
+    said = []
+    run = resume(tmp_path / "run", kernels=other, say=said.append)
+    assert [text.partition(" will")[2] for text in said] == [
+        f" not come out as it would have: its kernels was {one} and is {other}"
+    ]
+    for (name, table), twin in zip(
+        run.model.named_parameters(), whole.model.parameters(), strict=True
+    ):
+        far = ((table - twin).abs() > 0.1 * SETTINGS["lr"]).float().mean()
+        assert far < 0.2, name  # what rounding decides grows from step to step
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("dim = 4", "dim = 5", "the run was begun with dim 4, not 5: it cannot go on"),
+        ("epochs = 4", "epochs = 9", "the run was begun with epochs 4, not 9: it cannot go on"),
+        ("format = 1", "format = 9", "run has format 9, this version of nscaching reads 1: use"),
+    ],
+)
+def test_another_configuration(tmp_path, old, new, message):
+    stopped(tmp_path / "run")
+    file = tmp_path / "run" / "config.toml"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    with pytest.raises(UserError, match=message):
+        resume(tmp_path / "run")
+
+
+def test_metrics_that_lost_lines(tmp_path):
+    stopped(tmp_path / "run", number=12)
+    (tmp_path / "run" / "metrics.jsonl").write_text("")
+    with pytest.raises(UserError, match=r"metrics.jsonl is shorter than when the checkpoint was"):
+        resume(tmp_path / "run")
+
+
+def test_a_model_that_has_changed_since(tmp_path, monkeypatch):
+    stopped(tmp_path / "run")
+    monkeypatch.setattr(
+        "nscaching.models.transe.TransE.load_state_dict",
+        lambda model, state: torch.nn.Linear(1, 1).load_state_dict(state),
+    )
+    with pytest.raises(UserError, match="run: its checkpoint does not fit TransE and nscaching: "):
+        resume(tmp_path / "run")
+
+
+def test_no_checkpoint_of_what_is_not_finite(tmp_path, monkeypatch):
+    monkeypatch.setattr(recording, "SHARE", float("inf"))
+    settings = {**SETTINGS, "lr": 1e38, "model": "DistMult", "checkpoint_every": 1e-9}
+    with pytest.raises(UserError, match="the loss is"):
+        train(GRAPH, out=tmp_path / "run", **settings)
+    states = (tmp_path / "run" / "checkpoints").glob("*")
+    from safetensors.torch import load_file
+
+    assert all(torch.isfinite(load_file(file)["meter.sums"]).all() for file in states)

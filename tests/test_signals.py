@@ -1,0 +1,127 @@
+"""SIGINT and SIGTERM through the command line: a checkpoint, a line on how to go on, 130 or 143."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from nscaching.cli import main
+from nscaching.errors import Stopped
+from nscaching.signals import Signals
+from resuming import assert_same, lines
+
+WORDS = ["--dim", "4", "--n1", "4", "--n2", "4", "--threads", "1", "--epochs", "18"]
+WORDS += ["--model", "TransE", "--device", "cpu", "--validate-every", "9"]
+
+
+def signalled(number, path, words):
+    """Run the command line until the run has grown by a few epochs, then send it a signal."""
+    before = len(lines(path)) if path.exists() else 0
+    program = [sys.executable, "-m", "nscaching", "train", *words]
+    with subprocess.Popen(
+        program,
+        stderr=subprocess.PIPE,
+        text=True,
+        # As in a terminal; a test runner may have been started with it ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
+        while not path.exists() or len(lines(path)) < before + 2:
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.05)
+        process.send_signal(number)
+        return process.wait(60), process.stderr.read().splitlines()[-1]
+
+
+def test_both_signals_and_an_end(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    whole, path = tmp_path / "whole", tmp_path / "run"
+    code, line = signalled(signal.SIGINT, path, ["world", "--out", "run", *WORDS])
+    assert code == 130
+    assert line.startswith("nscaching: stopped in epoch ")
+    assert line.endswith("; to go on: nscaching train --resume run")
+    code, line = signalled(signal.SIGTERM, path, ["--resume", "run"])
+    assert code == 143
+    assert line.endswith("; to go on: nscaching train --resume run")
+    monkeypatch.setattr("nscaching.run.plot_run", lambda run, path: None)
+    monkeypatch.setattr("nscaching.run.Run.report", lambda run, **options: None)
+    main(["train", "--resume", "run"])
+    main(["train", "world", "--out", "whole", *WORDS])
+    capsys.readouterr()
+    assert_same(whole, path)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--epochs", "3"], "leave out --epochs"),
+        (["--batch_size=3"], "leave out --batch-size"),
+        (["--config", "nowhere.toml"], "leave out --config"),
+        (["--out", "x"], "leave out --out"),
+        (["--probe-changes"], "leave out --probe-changes"),
+        (["world"], "takes the data from the run folder: leave out world"),
+        (["--checkpoint-every", "-1", "--resume", "nowhere"], "nowhere is not a run folder"),
+    ],
+)
+def test_flags_that_would_change_a_run(words, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--resume", "run", *words])
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_second_signal_ends_it_at_once():
+    program = """
+import os, signal, time
+from nscaching.signals import Signals
+with Signals() as stop:
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert stop() and stop.heard == signal.SIGTERM
+    print("still here", flush=True)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"still here\n", b"")
+
+
+def test_signals_are_given_back():
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+    def too_late():
+        with Signals() as signals:
+            assert not signals()
+            signal.raise_signal(signal.SIGTERM)
+            signals.check("too late")
+
+    with pytest.raises(Stopped) as stop:
+        too_late()
+    assert (stop.value.code, str(stop.value)) == (143, "too late")
+    assert before == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+
+def test_no_signals_in_other_threads():
+    found = []
+
+    def look():
+        with Signals() as signals:
+            found.append(signals())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert found == [False]
+
+
+def test_signals_that_are_ignored_stay_so():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Signals() as signals:
+            signal.raise_signal(signal.SIGINT)
+            assert not signals()
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -63,7 +63,11 @@ def train(
         model=MODELS.canonical(config.model),
         sampler=SAMPLERS.canonical(config.sampler),
         generator=MODELS.canonical(config.generator),
-        # Absolute, so that the configuration repeats the run from anywhere.
+    )
+    asked = config  # with paths as the user wrote them, for what is said of them
+    # Absolute, so that the configuration repeats the run from anywhere.
+    config = dataclasses.replace(
+        config,
         pretrain=_absolute(config.pretrain),
         generator_pretrain=_absolute(config.generator_pretrain),
     )
@@ -73,7 +77,7 @@ def train(
     threads = torch.get_num_threads()
     try:
         memory.check(graph, config, None if folder is None else folder.path)
-        trainer = Trainer(graph, config, _start(graph, config), progress, probes)
+        trainer = Trainer(graph, config, _start(graph, asked), progress, probes)
         run = Run(graph, config, trainer.model, probes=probes or ProbeConfig())
         run.record = {
             "device": trainer.device.type,

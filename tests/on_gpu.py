@@ -41,6 +41,13 @@ class RemoteLearner(Learner):
         self.far_model.load_state_dict(self.model.state_dict())
         self.learner.reload()
 
+    def checkpoint(self):
+        return self.learner.checkpoint()
+
+    def restore(self, state) -> None:
+        self.far_model.load_state_dict(self.model.state_dict())
+        self.learner.restore(state)
+
     def __getattr__(self, name):
         return getattr(self.learner, name)
 

@@ -231,7 +231,8 @@ def test_a_full_disk_where_lines_are_written(two, tmp_path, monkeypatch, number)
         return inner(file, mode, *rest, **options)
 
     monkeypatch.setattr("nscaching.files.Path.open", fail)
-    with pytest.raises(UserError, match=r"cannot write \S+: No space left on device"):
+    hint = r"; to go on later: nscaching train --resume \S+/run" if number > 1 else ""
+    with pytest.raises(UserError, match=rf"^cannot write \S+: No space left on device{hint}$"):
         resume(path)
     monkeypatch.undo()
     resume(path)

@@ -252,6 +252,28 @@ def test_parameters_changed_from_outside(twin, name):
     torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)
 
 
+@paths
+@models
+def test_a_learner_goes_on_from_a_checkpoint(path, name):
+    learning = Learning("margin", 5.0, 0.01, 0.003, rows=name == "TransH")
+    steps = list(random_steps(new_model(name, 9, 2, 9), [2, 2, 2]))
+    whole, before, after = (new_model(name, 9, 2, 9, 2) for _ in range(3))
+    learner = new_kernels(path).learner(whole, learning)
+    for step in steps:
+        learner.step(*step, new_sums())
+    learner = new_kernels(path).learner(before, learning)
+    for step in steps[:2]:
+        learner.step(*step, new_sums())
+    state = copy.deepcopy(learner.checkpoint())
+    after.load_state_dict(before.state_dict())
+    learner = new_kernels(path).learner(after, learning)
+    learner.restore(state)
+    for step in steps[2:]:
+        learner.step(*step, new_sums())
+    for key, table in parameters(whole).items():
+        assert torch.equal(table, parameters(after)[key]), key
+
+
 def momenta(learner):
     if isinstance(learner, AutogradLearner):
         return [part.clone() for _, *parts in learner.optimizer.state for part in parts]

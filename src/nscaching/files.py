@@ -16,8 +16,9 @@ from torch import Tensor
 from nscaching.errors import UserError
 
 __all__ = [
-    "PARTIAL", "FolderLock", "append_lines", "own", "parse_json", "raw_bytes", "read_lines",
-    "read_tensors", "read_text", "save_tensors", "sync", "write_text", "writing",
+    "PARTIAL", "CannotWriteError", "FolderLock", "append_lines", "own", "parse_json",
+    "raw_bytes", "read_lines", "read_tensors", "read_text", "save_tensors", "sync", "write_text",
+    "writing",
 ]  # fmt: skip
 
 PARTIAL = ".partial"
@@ -120,7 +121,11 @@ def writing(path: Path, unfinished: Path | None = None) -> Iterator[None]:
             unfinished.unlink(missing_ok=True)
         if isinstance(error, UserError):
             raise
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+        raise CannotWriteError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+class CannotWriteError(UserError):
+    """The disk is full, or the folder is not ours."""
 
 
 class FolderLock:

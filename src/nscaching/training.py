@@ -15,13 +15,14 @@ from nscaching import memory
 from nscaching.config import TrainConfig
 from nscaching.divergence import Diverged
 from nscaching.errors import UserError, user_path
+from nscaching.files import CannotWriteError
 from nscaching.graph import KnowledgeGraph
 from nscaching.kernels import choose_kernels
 from nscaching.models import MODELS
 from nscaching.objectives import penalty
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import Snapshots, read_scores
-from nscaching.recording import CHECKPOINT_SECONDS, Recording
+from nscaching.recording import CHECKPOINT_SECONDS, Recording, resume_command
 from nscaching.run import Run
 from nscaching.run_folder import CONFIG, MODEL, RunFolder, read_probes, read_record
 from nscaching.samplers import SAMPLERS
@@ -64,20 +65,20 @@ def train(
         sampler=SAMPLERS.canonical(config.sampler),
         generator=MODELS.canonical(config.generator),
     )
-    asked = config  # with paths as the user wrote them, for what is said of them
-    # Absolute, so that the configuration repeats the run from anywhere.
-    config = dataclasses.replace(
-        config,
-        pretrain=_absolute(config.pretrain),
-        generator_pretrain=_absolute(config.generator_pretrain),
-    )
     folder = None if out is None else RunFolder(out)
     if folder is not None:
         folder.check_free(overwrite)
+    start = _start(graph, config)
+    config = dataclasses.replace(
+        config,
+        # Absolute, so that the configuration repeats the run from anywhere.
+        pretrain=_absolute(config.pretrain),
+        generator_pretrain=_absolute(config.generator_pretrain),
+    )
     threads = torch.get_num_threads()
     try:
         memory.check(graph, config, None if folder is None else folder.path)
-        trainer = Trainer(graph, config, _start(graph, asked), progress, probes)
+        trainer = Trainer(graph, config, start, progress, probes)
         run = Run(graph, config, trainer.model, probes=probes or ProbeConfig())
         run.record = {
             "device": trainer.device.type,
@@ -161,14 +162,18 @@ def _train(recording: Recording) -> Run:
     run, trainer, folder = recording.run, recording.trainer, recording.folder
     try:
         trainer.train(recording.hear, recording.find)
+        run.best_epoch, run.sampler_state = trainer.best_epoch, trainer.sampler.state()
+        run.test_ranks = trainer.ranks.get("test")
+        run.snapshots = recording.snapshots
+        if folder is not None:
+            run.finish(folder)
+            run.snapshots = Snapshots(folder.path)
     except Diverged as error:
         raise Diverged(f"{error}; {_last_good(trainer, folder)}") from None
-    run.best_epoch, run.sampler_state = trainer.best_epoch, trainer.sampler.state()
-    run.test_ranks = trainer.ranks.get("test")
-    run.snapshots = recording.snapshots
-    if folder is not None:
-        run.finish(folder)
-        run.snapshots = Snapshots(folder.path)
+    except CannotWriteError as error:
+        if folder is None or not folder.checkpoints.files():
+            raise
+        raise UserError(f"{error}; to go on later: {resume_command(folder)}") from error
     return run
 
 

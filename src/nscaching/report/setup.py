@@ -74,7 +74,8 @@ def _versions(run: Run) -> dict[str, object]:
     """Return what is recorded of the machine and the programs; what is missing is of now."""
     here = {"nscaching": __version__, "torch": torch.__version__}
     record = here | {"data_fingerprint": run.graph.fingerprint} | run.record
-    return {key.replace("_", " "): value for key, value in record.items()}
+    own = ("format", "replaces")  # of the folder, and nobody's concern
+    return {key.replace("_", " "): value for key, value in record.items() if key not in own}
 
 
 def _facts(facts: dict[str, str]) -> str:

@@ -173,6 +173,13 @@ def scored(values, cached, **settings):
     return Case(model, TrainConfig(n1=len(cached), **settings), [cache], [torch.tensor([0])])
 
 
+@paths
+def test_few_candidates_are_taken_again_in_turn(path):
+    case = scored([1.0, 2.0, 3.0], [0] * 8, n2=12)
+    assert len(case.offers(case.caches[0], 0)) == 3
+    case.check(case.refreshed(path))
+
+
 SIZES = [0.0, 1.0, 1.0000001, 1.5, 100.0, 1e-3, 1e-30, 1e10, 1e30, 1e38]
 
 

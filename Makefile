@@ -3,12 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types tests bench world clean
+.PHONY: demo test lint types audit tests bench fuzz world clean
 
 demo: $(READY)
 	@$(BIN)/nscaching demo
 
-test: lint types tests
+test: lint types audit tests
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -17,11 +17,17 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
+audit: $(READY)  ## what is installed, by pip-audit or against constraints.txt
+	$(BIN)/python tools/audit.py
+
 tests: $(READY)
 	$(BIN)/pytest -n 2
 
 bench: $(READY)  ## seconds per epoch and ranking on this machine
 	$(BIN)/python benchmarks/speed.py
+
+fuzz: $(READY)  ## ten minutes of damaged files for every reader
+	$(BIN)/python tools/fuzz.py --minutes 10
 
 world: $(READY)  ## make the embedded data set anew
 	$(BIN)/python tools/build_world.py

@@ -20,6 +20,14 @@ def _own_surroundings(tmp_path_factory):
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _compiled(tmp_path_factory):
+    """Let two workers in a fresh clone not compile the same."""
+    from compiled import compile_together  # here: whoever only hands out tests needs no torch
+
+    compile_together(tmp_path_factory.getbasetemp().parent)
+
+
 @pytest.fixture(scope="session")
 def mirror() -> Path:
     """Return the folder that holds the files of the benchmark data sets, or skip the test."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
+import importlib.util
 import itertools
 import os
 from collections import Counter
@@ -163,7 +163,7 @@ def kept(side, path="reference", **options):
     graph = repeated_graph()
     made = new_sampler(graph, kernels=new_kernels(path), n1=2, n2=2, **options)
     made.cache[side][:] = torch.tensor([0, 1])
-    batch = batch_of(graph, range(150 if path in SLOW else len(graph.train)))
+    batch = batch_of(graph, range(100 if path in SLOW else len(graph.train)))
     made.update(batch, fixed_model(graph))
     return Counter(tuple(sorted(row)) for row in made.cache[side][batch.key(side)].tolist())
 
@@ -189,6 +189,10 @@ SLOW = set() if torch.cuda.is_available() else {"triton"}
 if "triton" in TWINS and not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
     np.seterr(all="ignore")  # the interpreter computes with numpy, which warns of infinities
+    if importlib.util.find_spec("triton"):
+        import interpreted
+
+        interpreted.hasten()
 
 # One model for every way through the kernels: those with compiled gradients, and of each form one
 # that has none; those ways are what a test of the kernels is about.
@@ -199,6 +203,7 @@ WAYS = [
 
 twins = pytest.mark.parametrize("twin", TWINS)
 paths = pytest.mark.parametrize("path", ["reference", *TWINS])
+fast_twins = pytest.mark.parametrize("twin", sorted(set(TWINS) - SLOW))
 fast_paths = pytest.mark.parametrize("path", ["reference", *sorted(set(TWINS) - SLOW)])
 
 

@@ -208,7 +208,7 @@ def test_a_bad_configuration(fails, here, text, message):
         ("gone.tsv", "gone.tsv: no such file or folder"),
         ("folder/gone", "folder/gone: no such file or folder"),
         ("wn18r", "unknown data set 'wn18r'; known: world, wn18, wn18rr, fb15k, fb15k237, fb13; "),
-        ("folder", "folder: holds no train.tsv, train.csv, train.txt nor train2id.txt"),
+        ("folder", "folder: holds no train.tsv, train.csv, train.txt, train.nt, train.ttl, "),
     ],
 )
 def test_data_that_are_not_there(fails, here, where, message):
@@ -441,7 +441,9 @@ def test_a_mistake_of_the_program_keeps_its_traceback(run, monkeypatch):
 
 
 def test_a_message_is_one_line_whatever_is_in_it(fails):
-    assert fails("train", "two\nlines\x1b[2J.tsv") == "two lines [2J.tsv: no such file or folder"
+    assert (
+        fails("train", "two\nlines\x1b[2J.tsv") == r"two lines\x1b[2J.tsv: no such file or folder"
+    )
     assert fails("train", "two  blanks.tsv").startswith("two  blanks.tsv: ")
 
 
@@ -473,20 +475,12 @@ def test_debug_shows_the_traceback():
 # As a program of its own.
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("train bad.tsv --json", rb"nscaching: bad.tsv:2: expected 3 columns "),
-        ("train good.tsv --dim x", rb"nscaching: Error parsing --dim: "),
-        ("evaluate folder", rb"nscaching: folder is not a run folder: "),
-    ],
-)
-def test_the_program(here, words, message):
+def test_the_program(here):
     (here / "bad.tsv").write_text("a\tr\tb\na\tr\n")
-    command = [sys.executable, "-m", "nscaching", *words.split()]
+    command = [sys.executable, "-m", "nscaching", "train", "bad.tsv", "--json"]
     done = subprocess.run(command, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert done.stderr.startswith(message)
+    assert done.stderr.startswith(b"nscaching: bad.tsv:2: expected 3 columns ")
     assert done.stderr.count(b"\n") == 1
     assert done.stderr.endswith(b"\n")
 

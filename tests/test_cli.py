@@ -21,6 +21,7 @@ from nscaching import Run, TrainConfig, __version__, cli, datasets, show
 from nscaching.cli import VERBS, main
 from nscaching.config import flag, write_toml
 from nscaching.errors import UserError
+from nscaching.escaping import visible
 from nscaching.models import MODELS
 from nscaching.run_folder import read_settings
 from nscaching.samplers import SAMPLERS
@@ -318,7 +319,7 @@ def test_predict_answers_for_programs(trained, ask):
 
 
 def plain(text):
-    """Let a tab, which is as wide as it happens to be, and any run of blanks be one blank."""
+    """Let any run of blanks be one blank."""
     return " ".join(text.split())
 
 
@@ -328,12 +329,13 @@ def test_odd_names_are_shown_as_they_are(trained, call, name):
     out, err = call("predict", trained, *question, "--known", "mark", "--top", 99)
     assert err == ""
     head, *rows = map(plain, out.splitlines())
-    assert head == f"(?, {RELATIONS[1]}, {plain(name)}) score known"
+    assert head == f"(?, {RELATIONS[1]}, {plain(visible(name))}) score known"
     shown = {re.sub(r"^\d+\. (.*?) -\d+\.\d+( train| valid| test)?$", r"\1", row) for row in rows}
     labels = {"a": "Label of [i]a[/i] (a)", "b": "Two (b)", "c": "Two (c)"}
-    assert shown == {labels.get(each, plain(each)) for each in NAMES}
+    assert shown == {labels.get(each, plain(visible(each))) for each in NAMES}
     judged = plain(call("predict", trained, "--head", name, *question).out)
-    assert judged.startswith(f"({plain(name)}, {RELATIONS[1]}, {plain(name)}): ")
+    name = plain(visible(name))
+    assert judged.startswith(f"({name}, {RELATIONS[1]}, {name}): ")
 
 
 def test_a_narrow_terminal_folds_names_and_cuts_none(trained, call, terminal):

@@ -88,6 +88,18 @@ def hang_up(handler, body):
     pass
 
 
+def to_http(handler, body):
+    handler.send_response(302)
+    handler.send_header("Location", f"http://{handler.headers['Host']}{handler.path}?again")
+    handler.end_headers()
+
+
+def to_file(handler, body):
+    handler.send_response(301)
+    handler.send_header("Location", "file:///etc/passwd")
+    handler.end_headers()
+
+
 def to_ftp(handler, body):
     handler.send_response(302)
     handler.send_header("Location", "ftp://127.0.0.1/train2id.txt")
@@ -256,6 +268,8 @@ def test_http_404(home, web):
         (nonsense, "nonsense"),
         (hang_up, "closed connection"),
         (to_ftp, "redirected to ftp://127.0.0.1/train2id.txt"),
+        (to_http, "redirected to http://127.0.0.1:"),
+        (to_file, "HTTP 301"),
     ],
 )
 def test_broken_answers(home, web, answer, reason):

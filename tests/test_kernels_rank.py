@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from helpers import (
     WAYS,
+    fast_twins,
     for_twins,
     graphs,
     new_kernels,
@@ -220,7 +221,7 @@ def test_these_ranks_have_ties_and_differences(name):
         assert len(set(ranks[side].optimistic.tolist())) > 2
 
 
-@twins
+@fast_twins  # an interpreter has one thread
 @models
 @pytest.mark.parametrize("norm", [1, 2])
 def test_threads_do_not_change_a_ranking(twin, name, norm):

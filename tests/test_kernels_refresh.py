@@ -11,6 +11,7 @@ from helpers import (
     WAYS,
     batch_of,
     fast_paths,
+    fast_twins,
     for_twins,
     goodness,
     kept,
@@ -41,21 +42,21 @@ kinds = [
 ]
 
 
-@for_twins(25, kind=kinds, data=st.data())
+@for_twins(15, kind=kinds, data=st.data())
 def test_a_refresh_keeps_what_it_should(twin, kind, data):
     case = data.draw(cases(*kind, twin))
     case.check(case.refreshed("reference"))
     case.check(case.refreshed(twin))
 
 
-@for_twins(10, kind=kinds, data=st.data())
+@for_twins(6, kind=kinds, data=st.data())
 def test_a_refresh_after_gradient_steps(twin, kind, data):
     case = data.draw(cases(*kind, twin, sizes=[1.0]))
     kernels = new_kernels(twin)
     learner = kernels.learner(case.model, Learning("margin", 4.0, 0.1, 0.01))
     case.check(case.refreshed(kernels))
     for batch, negatives in random_steps(case.model, [3, 5], seed=case.seed):
-        learner.step(batch, negatives, torch.zeros(3, dtype=torch.float64))
+        learner.step(batch, negatives, torch.zeros(4, dtype=torch.float64))
     case.check(case.refreshed(kernels))
     # Another model than the one that learns.
     other = data.draw(cases(*kind, twin))
@@ -66,7 +67,7 @@ def test_a_refresh_after_gradient_steps(twin, kind, data):
 @pytest.mark.parametrize("name", WAYS)
 @pytest.mark.parametrize("refresh", STRATEGIES)
 def test_next_to_no_row_differs(twin, name, refresh):
-    keys = share(twin, 200)
+    keys = share(twin, 80)
     candidates = "set" if name < "TransE" else "slots"
     options = {"refresh": refresh, "candidates": candidates}
     case = one_case(10_000, keys, keys, name=name, norm=2, **options)
@@ -97,6 +98,19 @@ def test_rounded_rows(twin, model, learning):
         found.append(case.refreshed(kernels))
         case.check(found[-1])
     assert any(not torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+@pytest.mark.skipif(not SLOW, reason="nothing is interpreted")
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_the_interpreter_sorts_as_triton_does(dtype):
+    from interpreted import sorted_twice
+
+    x = torch.randint(-9, 9, (32,), generator=torch.Generator().manual_seed(0)).to(dtype)
+    x[3], x[20] = 2**31 - 1, -(2**31)
+    mine, own = torch.zeros_like(x), torch.ones_like(x)
+    sorted_twice[(1,)](x, mine, own, N=32)
+    assert torch.equal(mine, own)
+    assert torch.equal(mine, x.sort().values)
 
 
 @paths
@@ -269,11 +283,11 @@ def test_uniform_refresh_does_not_look_at_scores(path, side, candidates):
     assert goodness(seen, kept_chances(1.0, candidates, torch.zeros(5))) > 0.001
 
 
-@twins
+@fast_twins  # an interpreter has one thread
 @pytest.mark.parametrize("name", [*(kind.__name__ for kind in KINDS), "RotatE", "TransM"])
 @pytest.mark.parametrize("learning", [False, True])
 def test_threads_do_not_change_a_refresh(twin, name, learning):
-    case = one_case(name=name, batch=share(twin, 60))
+    case = one_case(name=name)
     found = []
     for count in (1, 2):
         with threads(count):

@@ -480,4 +480,4 @@ def test_json_and_table_of_the_verb(capsys, presets, small, tmp_path, monkeypatc
     with pytest.raises(SystemExit) as stop:
         main([*asked, "--models", "ComplEx"])
     assert stop.value.code == 2
-    assert capsys.readouterr().err.endswith("try a lower --lr\n")
+    assert "try a lower --lr;" in capsys.readouterr().err

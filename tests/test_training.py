@@ -172,12 +172,6 @@ def test_lazy_epochs_leave_the_cache_alone(lazy):
     assert refreshed == [epoch % (lazy + 1) == 0 for epoch in range(7)]
 
 
-@pytest.mark.parametrize("model", ["TransE", "DistMult"])
-def test_a_loss_that_is_not_finite(model):
-    with pytest.raises(UserError, match=r"the loss is (inf|nan) in epoch \d+: try a lower --lr"):
-        tiny(model=model, lr=1e38)
-
-
 def test_progress_and_records_are_heard():
     heard, steps = [], []
     run = tiny(observe=heard.append, progress=lambda *step: steps.append(step))
@@ -265,7 +259,9 @@ def test_patience_counts_from_the_last_gain(monkeypatch):
 
 @pytest.mark.parametrize("model", MODELS.names())
 @pytest.mark.parametrize("out", [True, False])
-def test_a_loaded_run_gives_the_same_scores(model, out, tmp_path):
+def test_a_loaded_run_gives_the_same_scores(model, out, tmp_path, monkeypatch):
+    # A run does without its plot, which takes longer to draw than all the rest.
+    monkeypatch.setattr("nscaching.run.plot_run", lambda run, path: path.touch())
     if out:
         run = tiny(model=model, norm=2, epochs=3, out=tmp_path / "run")
     else:

@@ -31,11 +31,11 @@ def test_the_cache_beats_bernoulli(model):
 
 # Two thirds, about, of the MRR of the test triples after so few epochs; by chance it is 0.002.
 LEARNED = {
-    "TransE": 0.07, "TransM": 0.07, "TransH": 0.08, "TransD": 0.08, "TransR": 0.05,
-    "TranSparse": 0.05, "RotatE": 0.03, "ManifoldE": 0.07, "ManifoldE-hyperplane": 0.06,
+    "TransE": 0.07, "TransM": 0.07, "TransH": 0.08, "TransD": 0.08, "TransR": 0.04,
+    "TranSparse": 0.04, "RotatE": 0.03, "ManifoldE": 0.07, "ManifoldE-hyperplane": 0.06,
     "RESCAL": 0.16, "DistMult": 0.15, "HolE": 0.08, "ComplEx": 0.2, "ANALOGY": 0.15, "SimplE": 0.2,
 }  # fmt: skip
-SHORT = {"TransR": 3, "TranSparse": 3}  # epochs, where one takes long; else five
+SHORT = {"TransR": 1, "TranSparse": 1}  # epochs, where one takes long; else five
 
 
 @pytest.mark.parametrize("model", MODELS.names())

@@ -7,10 +7,29 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["AnswerIndex", "Ids", "Longs"]
+__all__ = ["AnswerIndex", "Ids", "Longs", "distinct"]
 
 Ids = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
+
+
+MOST_CODE = 2**63 - 1
+
+
+def _codes(triples: Ids) -> Longs | None:
+    """Return a number for each row [n, 3] that orders as the rows do; None where int64 is small."""
+    if not len(triples):
+        return np.empty(0, dtype=np.int64)
+    if int(triples.min()) < 0:
+        return None
+    _, second, third = (int(most) + 1 for most in triples.max(axis=0))
+    if (int(triples[:, 0].max()) + 1) * second * third > MOST_CODE:
+        return None
+    code = triples[:, 0].astype(np.int64)
+    for column, size in ((1, second), (2, third)):
+        code *= size
+        code += triples[:, column]
+    return code
 
 
 @dataclass(frozen=True)
@@ -30,13 +49,15 @@ class AnswerIndex:
     def build(cls, anchor: Ids, relation: Ids, answer: Ids, relations: int) -> AnswerIndex:
         """Index the triples given as three columns."""
         code = anchor.astype(np.int64) * relations + relation
-        order = np.lexsort((answer, code))
-        code, answer = code[order], answer[order]
-        fresh = np.ones(len(code), dtype=bool)
-        fresh[1:] = (code[1:] != code[:-1]) | (answer[1:] != answer[:-1])
-        code, answer = code[fresh], answer[fresh]
-        codes, starts = np.unique(code, return_index=True)
-        return cls(relations, codes, np.append(starts, len(code)).astype(np.int64), answer)
+        answers = int(answer.max()) + 1 if len(answer) else 1
+        if len(code) and (int(code.max()) + 1) * answers > MOST_CODE:
+            code, answer = _sort_pairs(code, answer)
+        else:  # query and answer in one number: a sort of numbers is ten times as quick
+            code = np.sort(code * answers + answer)
+            code, answer = np.divmod(code[_fresh(code)], answers)
+            answer = answer.astype(np.int32)
+        starts = np.flatnonzero(_fresh(code))
+        return cls(relations, code[starts], np.append(starts, len(code)).astype(np.int64), answer)
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -46,8 +67,13 @@ class AnswerIndex:
         code = anchor.astype(np.int64) * self.relations + relation
         if not len(self.codes):
             return np.full(len(code), -1, dtype=np.int64)
+        order = np.argsort(code)  # searches go on from where the last one ended
+        code = code[order]
         place = np.minimum(np.searchsorted(self.codes, code), len(self.codes) - 1)
-        return np.where(self.codes[place] == code, place, -1)
+        place[self.codes[place] != code] = -1
+        key = np.empty_like(place)
+        key[order] = place
+        return key
 
     def runs(self, anchor: Ids, relation: Ids) -> tuple[Longs, Longs]:
         """Return for each query where in ``answers`` its own begin and end."""
@@ -68,3 +94,40 @@ class AnswerIndex:
         """Return key·|E| + answer of every known answer, ascending: membership is one search."""
         key = np.repeat(np.arange(len(self)), np.diff(self.offsets))
         return key * entities + self.answers
+
+
+def _fresh(ordered: Longs) -> npt.NDArray[np.bool_]:
+    """Tell of each number whether it differs from the one before it."""
+    fresh = np.ones(len(ordered), dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
+    return fresh
+
+
+def _sort_pairs(code: Longs, answer: Ids) -> tuple[Longs, Ids]:
+    """Sort (query, answer) pairs and drop repeats: the plain twin, for numbers of any size."""
+    order = np.lexsort((answer, code))
+    code, answer = code[order], answer[order]
+    fresh = _fresh(code)
+    fresh[1:] |= answer[1:] != answer[:-1]
+    return code[fresh], answer[fresh]
+
+
+def distinct(triples: Ids) -> Ids:
+    """Drop repeated rows, keeping the order of first occurrence."""
+    codes = _codes(triples)
+    if codes is None:
+        return _distinct_rows(triples)
+    ordered = np.sort(codes)
+    if not (ordered[1:] == ordered[:-1]).any():  # as is usual: a sort alone is quick
+        return triples
+    first = np.unique(codes, return_index=True)[1]
+    return triples[np.sort(first)]
+
+
+def _distinct_rows(triples: Ids) -> Ids:
+    """Do as ``distinct`` without codes: the plain twin, for ids of any size."""
+    order = np.lexsort(triples.T)  # stable: of equal rows, the earliest comes first
+    ordered = triples[order]
+    fresh = np.ones(len(triples), dtype=bool)
+    fresh[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    return triples[np.sort(order[fresh])]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nscaching.config import TrainConfig, flag
+from nscaching.escaping import markdown, visible
 from nscaching.evaluation import METRICS
 from nscaching.files import write_text
 from nscaching.probes import ProbeConfig
@@ -32,6 +33,8 @@ def command(run: Run) -> str:
         words += ["--labels", run.graph.source.labels]
     if run.graph.source.split_seed:
         words += ["--split-seed", str(run.graph.source.split_seed)]
+    if run.graph.source.literals:
+        words.append("--literals")
     for field in dataclasses.fields(TrainConfig):
         value = getattr(run.config, field.name)
         if field.name in ("model", "sampler", "epochs", "seed") or value != field.default:
@@ -67,24 +70,27 @@ def write_card(run: Run, path: Path) -> None:
         for split in ("valid", "test")
         if (result := run.result(split)) is not None
     ]
-    notes = "".join(f"- {note}\n" for note in graph.notes)
+    notes = "".join(f"- {markdown(note)}\n" for note in graph.notes)
+    data = markdown(graph.source.data or graph.name)
+    title = f"{run.config.model} with {run.config.sampler} on {graph.name}"
+    name = visible(shlex.quote(run.name))
     device = run.model.entity.device.type
     best = "the best by validation MRR" if run.result("valid") else "the last"
-    text = f"""# {run.config.model} with {run.config.sampler} on {graph.name}
+    text = f"""# {markdown(title)}
 
 A knowledge-graph embedding trained by nscaching: it scores triples (head, relation, tail), higher
 meaning more plausible.
 
 ## Data
 
-{graph.source.data or graph.name}: {len(graph.entities):,} entities and {len(graph.relations):,}
+{data}: {len(graph.entities):,} entities and {len(graph.relations):,}
 relations; {len(graph.train):,} training, {len(graph.valid):,} validation and
 {len(graph.test):,} test triples.
 
 {notes}
 ## Command
 
-    {command(run)}
+    {visible(command(run))}
 
 or, with every setting as it was, `nscaching train --config config.toml --out NEW_FOLDER`.
 
@@ -110,8 +116,8 @@ the parameters; `cache.safetensors` what the sampler kept at the end of training
 anything (a cache, a generator); `vocabulary.json` and `triples.safetensors` names and data;
 `report.html` all of this to look at, with results by relation, examples and the cache.
 {PROBED if run.probes.on else ""}
-    nscaching evaluate {shlex.quote(run.name)}
-    nscaching predict {shlex.quote(run.name)} --head NAME --relation NAME
+    nscaching evaluate {name}
+    nscaching predict {name} --head NAME --relation NAME
 """
     write_text(path, text)
 

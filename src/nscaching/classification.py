@@ -12,6 +12,7 @@ import torch
 from nscaching.errors import UserError
 from nscaching.graph import Ids, KnowledgeGraph, Labelled, Side
 from nscaching.models import Model, finite
+from nscaching.shortage import Chunks
 
 __all__ = ["Thresholds", "classify", "fit_thresholds", "labelled_triples", "score_triples"]
 
@@ -71,8 +72,13 @@ def labelled_triples(graph: KnowledgeGraph, split: str) -> Labelled:
 def score_triples(model: Model, triples: Ids, piece: int = 65536) -> Scores:
     """Score triples [n, 3]."""
     columns = torch.from_numpy(np.ascontiguousarray(triples)).long().to(model.entity.device)
-    parts = [model.score(*part.unbind(1)).double().cpu() for part in columns.split(piece)]
-    return finite(torch.cat(parts)).numpy()
+
+    def score(some: slice) -> torch.Tensor:
+        return model.score(*columns[some].unbind(1)).double().cpu()
+
+    chunks = Chunks(min(piece, max(1, len(columns))), "triples")
+    parts = [part for _, part in chunks.over(len(columns), score)]
+    return finite(torch.cat([torch.empty(0, dtype=torch.float64), *parts])).numpy()
 
 
 def fit_thresholds(scores: Scores, truth: Truth, relations: Ids) -> Thresholds:

@@ -7,18 +7,22 @@ import dataclasses
 import io
 import itertools
 import sys
-import unicodedata
+import warnings
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import tyro
 
 from nscaching import __version__
 from nscaching.config import TrainConfig
-from nscaching.errors import UserError, is_lack_of_memory, unknown, user_path
+from nscaching.errors import UserError, unknown, user_path
+from nscaching.escaping import visible
+from nscaching.shortage import is_shortage
 from nscaching.verbs import VERBS, Train, Tune, Verb
 
 __all__ = ["main"]
+
+T = TypeVar("T", Train, TrainConfig)
 
 # What may be said anew when a training goes on: none of it is a setting of the run.
 RESUMABLE = {"--resume", "--checkpoint-every", "--device", "--kernels", "--threads"}
@@ -33,7 +37,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names on a terminal without UTF-8
     try:
-        _dispatch(words)
+        with warnings.catch_warnings():
+            warnings.showwarning = _note
+            _dispatch(words)
         sys.stdout.flush()  # here, where an error of writing is still heard
     except KeyboardInterrupt as stop:
         sys.stderr.write(f"nscaching: {str(stop) or 'stopped'}\n")
@@ -48,14 +54,18 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _is_outside(error: Exception) -> bool:
-    """Say whether an error comes from input, disk or memory."""
-    return not isinstance(error, RuntimeError) or is_lack_of_memory(error)
+    """Say whether an error comes from input, disk or memory; PyTorch has no class for the last."""
+    return not isinstance(error, RuntimeError) or is_shortage(error)
+
+
+def _note(message: Warning | str, *rest: object, **more: object) -> None:
+    """Say what the library warns of; where in the program it did is nothing to a user."""
+    sys.stderr.write(f"note: {visible(str(message))}\n")
 
 
 def _complain(message: str) -> int:
     one_line = " ".join(line.strip() for line in message.splitlines())
-    printable = "".join(" " if unicodedata.category(c) == "Cc" else c for c in one_line)
-    sys.stderr.write(f"nscaching: {printable}\n")
+    sys.stderr.write(f"nscaching: {visible(one_line)}\n")
     return 2
 
 
@@ -148,15 +158,29 @@ def _defaults(words: list[str]) -> Train | None:
         return None
     from nscaching.run_folder import read_probes, read_settings
 
-    file = user_path(paths[-1])
-    source, settings = read_settings(file)
-    return Train(
+    path = user_path(paths[-1])
+    source, settings = read_settings(path)
+    file = Train(
         where=source.data,
         settings=settings,
-        probes=read_probes(file),
+        probes=read_probes(path),
         labels=source.labels,
         split_seed=source.split_seed,
+        literals=source.literals,
     )
+    # The help shows these as they are.
+    asked = {"-h", "--help"} & set(words)
+    return dataclasses.replace(_shown(file), settings=_shown(settings)) if asked else file
+
+
+def _shown(values: T) -> T:
+    """Return a dataclass whose texts no terminal obeys."""
+    texts: dict[str, Any] = {
+        field.name: visible(text)
+        for field in dataclasses.fields(values)
+        if isinstance(text := getattr(values, field.name), str)
+    }
+    return dataclasses.replace(values, **texts)
 
 
 def _values(words: list[str], flag: str) -> list[str]:

@@ -16,6 +16,7 @@ __all__ = ["TrainConfig", "check_type", "flag", "from_values", "read_toml", "wri
 Config = TypeVar("Config")
 
 MOST = 2**31 - 1  # of any whole number: beyond it PyTorch's seeds and sizes overflow
+MOST_TOML = 1 << 20  # bytes of a configuration
 MOST_THREADS = 1024  # far beyond it OpenMP ends the process
 
 
@@ -191,7 +192,11 @@ def check_type(what: str, hint: Any, value: Any) -> Any:  # noqa: ANN401  (any f
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file, or raise a UserError that names the file and the place."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        with path.open("rb") as file:
+            data = file.read(MOST_TOML + 1)
+        if len(data) > MOST_TOML:
+            raise ValueError(f"larger than {MOST_TOML:,} bytes")
+        return tomllib.loads(data.decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"{path}: cannot read it: {reason}") from error

@@ -14,11 +14,12 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.client import HTTPException
+from http.client import HTTPException, HTTPMessage
 from pathlib import Path
-from typing import BinaryIO, NoReturn, cast
+from typing import IO, BinaryIO, cast
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
+from urllib.request import Request
 
 from nscaching.errors import UserError, unknown
 
@@ -200,11 +201,16 @@ def _read(source: str, file: str, expected: str, progress: Progress | None) -> b
     return bytes(data)
 
 
-class _NoFtp(urllib.request.FTPHandler):
-    """The one scheme beyond http and https that urllib lets a server redirect to."""
+class _ToHttps(urllib.request.HTTPRedirectHandler):
+    """Follows a server to https alone; urllib would go to http and ftp too."""
 
-    def ftp_open(self, req: urllib.request.Request) -> NoReturn:
-        raise URLError(f"redirected to {req.full_url}")
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> Request | None:
+        if urlsplit(newurl).scheme != "https":
+            fp.close()
+            raise URLError(f"redirected to {newurl}")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _open(source: str) -> tuple[BinaryIO, int | None]:
@@ -212,7 +218,7 @@ def _open(source: str) -> tuple[BinaryIO, int | None]:
     if "://" not in source:  # which a path made by pathlib never holds
         total = Path(source).stat().st_size
         return Path(source).open("rb"), total
-    response = urllib.request.build_opener(_NoFtp).open(source, timeout=TIMEOUT)
+    response = urllib.request.build_opener(_ToHttps).open(source, timeout=TIMEOUT)
     return cast(BinaryIO, response), response.length
 
 

@@ -6,11 +6,20 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["Stopped", "UserError", "is_lack_of_memory", "unknown", "user_path"]
+__all__ = ["Stopped", "UserError", "unknown", "user_path"]
+
+LONGEST = 1000  # characters of a message
 
 
 class UserError(Exception):
-    """Something in the input, not in the program. Its message is one complete line."""
+    """Something in the input, not in the program. Its message is one complete line.
+
+    It is made one, whatever names and other messages went into it, and is cut if it is very long.
+    """
+
+    def __init__(self, message: str) -> None:
+        line = " ".join(message.splitlines())
+        super().__init__(line if len(line) <= LONGEST else f"{line[:700]} … {line[-200:]}")
 
 
 class Stopped(KeyboardInterrupt):
@@ -43,11 +52,3 @@ def user_path(path: str | Path) -> Path:
         return Path(path).expanduser()
     except RuntimeError:
         raise UserError(f"{path}: there is no such home folder") from None
-
-
-def is_lack_of_memory(error: Exception) -> bool:
-    """Say whether memory ran out; PyTorch has no class for that."""
-    lack = ("out of memory", "can't allocate memory")
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(words in str(error) for words in lack)
-    )

@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from nscaching.divergence import Diverged
 from nscaching.errors import UserError, unknown
 from nscaching.graph import MAPPING_CLASSES, Ids, KnowledgeGraph, Side
 from nscaching.kernels import Kernels, Known, choose_kernels
 from nscaching.models import DIVERGED, Model
+from nscaching.shortage import Chunks
 
 __all__ = [
     "BUDGET",
@@ -82,6 +84,8 @@ class Queries:
         self.order = np.argsort(triples[:, 1], kind="stable")
         head, relation, tail = triples[self.order].T
         self.relation = _ids(relation, device)
+        self.most = 0
+        """How many fitted at once when they were last ranked; 0: they were not."""
         self.anchor: dict[Side, torch.Tensor] = {}
         self.answer: dict[Side, torch.Tensor] = {}
         self._known: dict[Side, Known] = {}
@@ -116,29 +120,33 @@ def rank(
 ) -> dict[Side, Ranks]:
     """Rank the true head and the true tail of each triple among all entities.
 
-    Filtered: other known answers of the query, from all splits, do not count. ``progress`` hears
-    (queries done, queries in all).
+    Filtered: other known answers of the query, from all splits, do not count. Where memory ends,
+    chunks are halved. ``progress`` hears (queries done, queries in all).
     """
     kernels = kernels or choose_kernels("auto", model.entity.device)
-    chunk = chunk_size(model, budget)
+    chunks = Chunks(min(chunk_size(model, budget), queries.most or len(queries)))
     counts, done = {}, 0
     for side in Side:
-        parts = []
-        for begin in range(0, len(queries), chunk):
-            some = slice(begin, begin + chunk)
+
+        def count(some: slice, side: Side = side) -> torch.Tensor:
             anchor, answer = queries.anchor[side][some], queries.answer[side][some]
             scores = kernels.score_all(model, side, anchor, queries.relation[some])
-            parts.append(kernels.count(scores, answer, queries.known(side, some)))
-            done += len(anchor)
+            return kernels.count(scores, answer, queries.known(side, some))
+
+        parts = []
+        for some, found in chunks.over(len(queries), count):
+            parts.append(found)
+            done += some.stop - some.start
             if progress is not None:
                 progress(done, 2 * len(queries))
         counts[side] = torch.cat(parts, dim=1)  # [3, n]
+    queries.most = chunks.size
     ranks = {}
-    for side, found in counts.items():
+    for side, counted in counts.items():
         above, level, wrong = np.empty((3, len(queries)), dtype=np.int64)
-        above[queries.order], level[queries.order], wrong[queries.order] = found.cpu().numpy()
+        above[queries.order], level[queries.order], wrong[queries.order] = counted.cpu().numpy()
         if wrong.any():
-            raise UserError(DIVERGED)
+            raise Diverged(DIVERGED)
         ranks[side] = Ranks(above + 1, above + level + 1)
     return ranks
 

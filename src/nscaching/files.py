@@ -16,8 +16,9 @@ from torch import Tensor
 from nscaching.errors import UserError
 
 __all__ = [
-    "PARTIAL", "CannotWriteError", "FolderLock", "append_lines", "parse_json", "raw_bytes",
-    "read_lines", "read_tensors", "read_text", "save_tensors", "sync", "write_text", "writing",
+    "PARTIAL", "CannotWriteError", "FolderLock", "append_lines", "own", "parse_json",
+    "raw_bytes", "read_lines", "read_tensors", "read_text", "save_tensors", "sync", "write_text",
+    "writing",
 ]  # fmt: skip
 
 PARTIAL = ".partial"
@@ -28,6 +29,18 @@ DTYPES = {
     torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
     torch.uint8: "U8", torch.bool: "BOOL", torch.complex64: "C64",
 }  # fmt: skip
+
+
+def own(path: Path) -> Path:
+    """Return the path of a file; a link out of its folder, which others may have made, is none.
+
+    Neither is a pipe or a device, which may never end.
+    """
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is not a file")
+    if path.is_symlink() and not path.resolve().is_relative_to(path.parent.resolve()):
+        raise UserError(f"{path} is a link that leads out of its folder")
+    return path
 
 
 def save_tensors(
@@ -54,6 +67,7 @@ def save_tensors(
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with writing(path, unfinished):
+        unfinished.unlink(missing_ok=True)  # a link there would lead elsewhere
         with unfinished.open("wb") as file:
             file.write(len(text).to_bytes(8, "little") + text)
             for name in order:
@@ -76,13 +90,14 @@ def write_text(path: Path, text: str) -> None:
     """Write a file of UTF-8."""
     unfinished = path.with_name(f"{path.name}{PARTIAL}")
     with writing(path, unfinished):
+        unfinished.unlink(missing_ok=True)
         unfinished.write_text(text, encoding="utf-8")
         os.replace(unfinished, path)  # noqa: PTH105
 
 
 def append_lines(path: Path, values: list[dict[str, Any]]) -> None:
     """Add JSON objects to a file, a line each, in one go."""
-    with writing(path), path.open("a", encoding="utf-8") as file:
+    with writing(path), own(path).open("a", encoding="utf-8") as file:
         file.write("".join(json.dumps(value) + "\n" for value in values))
 
 
@@ -138,7 +153,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(own(path), framework="pt") as file:
             names = list(file.keys())
             return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
     except (OSError, SafetensorError) as error:
@@ -148,7 +163,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 def read_text(path: Path) -> str:
     """Read a file of UTF-8."""
     try:
-        return path.read_text(encoding="utf-8")
+        return own(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: cannot read it: {reason}") from error

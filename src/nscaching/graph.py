@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from nscaching.answers import AnswerIndex, Ids, Longs
+from nscaching.answers import AnswerIndex, Ids, Longs, distinct
 from nscaching.errors import UserError, unknown
 
 __all__ = [
@@ -43,6 +44,7 @@ class Source:
     data: str = ""
     labels: str = ""
     split_seed: int = 0
+    literals: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,16 +77,23 @@ class KnowledgeGraph:
 
     @classmethod
     def load(
-        cls, where: str | Path, labels: str | Path = "", split_seed: int = 0
+        cls,
+        where: str | Path,
+        labels: str | Path = "",
+        split_seed: int = 0,
+        literals: bool = False,
+        progress: Callable[[str, int, int], None] | None = None,
     ) -> KnowledgeGraph:
         """Load a known data set by name, a folder with train/valid/test, or one file of triples.
 
         ``labels`` names a file of (entity, label) lines; without it, an ``entity_labels.tsv``
-        beside the data is used. A single file is split 90/5/5 by ``split_seed``.
+        beside the data is used. A single file is split 90/5/5 by ``split_seed``. With ``literals``
+        the literals of RDF files are entities too. ``progress`` hears (what is read, bytes done,
+        bytes in all).
         """
         from nscaching.loading import load_graph
 
-        return load_graph(where, labels, split_seed)
+        return load_graph(where, labels, split_seed, literals, progress)
 
     @classmethod
     def from_arrays(
@@ -201,6 +210,11 @@ class KnowledgeGraph:
         name = self.entities[entity]
         return self.labels.get(name, name)
 
+    def relation_label(self, relation: int) -> str:
+        """Return the readable name of a relation: its label where there is one."""
+        name = self.relations[relation]
+        return self.labels.get(name, name)
+
     def entity_id(self, text: str) -> int:
         """Find an entity by name, else by label; a UserError names the nearest ones."""
         if text in self._entity_ids:
@@ -216,13 +230,21 @@ class KnowledgeGraph:
         return same[0]
 
     def relation_id(self, text: str) -> int:
-        """Find a relation by name; a UserError names the nearest ones."""
-        folded = {name.casefold(): i for i, name in enumerate(self.relations)}
+        """Find a relation by name, else by label; a UserError names the nearest ones."""
         if text in self.relations:
             return self.relations.index(text)
-        if text.casefold() not in folded:
-            raise unknown("relation", text, self.relations)
-        return folded[text.casefold()]
+        folded = {name.casefold(): i for i, name in enumerate(self.relations)}
+        if text.casefold() in folded:
+            return folded[text.casefold()]
+        shown = [self.relation_label(i) for i in range(len(self.relations))]
+        same = [i for i, label in enumerate(shown) if label.casefold() == text.casefold()]
+        same = [i for i in same if shown[i] == text] or same  # exact spelling goes first
+        if len(same) > 1:
+            names = ", ".join(self.relations[i] for i in same[:5])
+            raise UserError(f"{len(same)} relations are labelled {text!r}; say which: {names}")
+        if not same:
+            raise unknown("relation", text, dict.fromkeys(shown))
+        return same[0]
 
     @cached_property
     def _entity_ids(self) -> dict[str, int]:
@@ -240,21 +262,15 @@ class KnowledgeGraph:
         held_out = np.concatenate([self.valid, self.test])
         notes = []
         for kind, columns in (("entities", [0, 2]), ("relations", [1])):
-            unseen = np.setdiff1d(held_out[:, columns], self.train[:, columns])
+            names = self.entities if kind == "entities" else self.relations
+            seen, asked = np.zeros((2, len(names)), dtype=bool)
+            seen[self.train[:, columns]] = True
+            asked[held_out[:, columns]] = True
+            unseen = np.flatnonzero(asked & ~seen)
             if len(unseen):
-                names = self.entities if kind == "entities" else self.relations
                 example = names[unseen[0]]
                 notes.append(
                     f"{len(unseen):,} {kind} of valid/test are not in train (such as {example!r}); "
                     "they stay in the ranking"
                 )
         return notes
-
-
-def distinct(triples: Ids) -> Ids:
-    """Drop repeated rows, keeping the order of first occurrence."""
-    order = np.lexsort(triples.T)  # stable: of equal rows, the earliest comes first
-    ordered = triples[order]
-    fresh = np.ones(len(triples), dtype=bool)
-    fresh[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    return triples[np.sort(order[fresh])]

@@ -6,17 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from nscaching import datasets
+from nscaching.answers import distinct
+from nscaching.blocks import Progress
 from nscaching.errors import UserError, unknown, user_path
-from nscaching.graph import SPLITS, Ids, KnowledgeGraph, Source, distinct
-from nscaching.readers import (
-    TABLE_SUFFIXES,
-    NameTable,
-    read_labels,
-    read_openke_ids,
-    read_openke_labelled,
-    read_openke_names,
-    read_triples,
-)
+from nscaching.graph import SPLITS, Ids, KnowledgeGraph, Source
+from nscaching.openke import read_openke_ids, read_openke_labelled, read_openke_names
+from nscaching.rdf import RDF_SUFFIXES, RdfReader, is_rdf
+from nscaching.readers import TABLE_SUFFIXES, NameTable, read_labels, read_triples
 from nscaching.splitting import split_triples
 
 __all__ = ["WORLD", "load_graph"]
@@ -26,7 +22,13 @@ LABELS_FILE = "entity_labels.tsv"
 OPENKE_SUFFIXES = (".txt",)
 
 
-def load_graph(where: str | Path, labels: str | Path = "", split_seed: int = 0) -> KnowledgeGraph:
+def load_graph(
+    where: str | Path,
+    labels: str | Path = "",
+    split_seed: int = 0,
+    literals: bool = False,
+    progress: Progress | None = None,
+) -> KnowledgeGraph:
     """Load a graph; see ``KnowledgeGraph.load``."""
     text = str(where)
     if split_seed < 0:
@@ -40,11 +42,12 @@ def load_graph(where: str | Path, labels: str | Path = "", split_seed: int = 0) 
         path = user_path(where)
         name, source = _name(path), str(path.resolve())
     parts: dict[str, Any]
-    if path.is_dir():
-        openke = _find(path, "train2id", OPENKE_SUFFIXES)
-        parts = _openke_folder(path) if openke else _folder(path, split_seed)
+    if path.is_dir() and _find(path, "train2id", OPENKE_SUFFIXES):
+        parts = _openke_folder(path, progress)
+    elif path.is_dir():
+        parts = _folder(path, split_seed, _Reader(literals, progress))
     elif path.exists():
-        parts = _single_file(path, split_seed)
+        parts = _single_file(path, split_seed, _Reader(literals, progress))
     elif path.suffix or len(path.parts) > 1:
         raise UserError(f"{path}: no such file or folder")
     else:
@@ -55,11 +58,40 @@ def load_graph(where: str | Path, labels: str | Path = "", split_seed: int = 0) 
     beside = (path if path.is_dir() else path.parent) / LABELS_FILE
     labels_file = user_path(labels).resolve() if labels else None
     if labels_file or beside.exists():
-        parts["labels"] = read_labels(labels_file or beside)
-        if parts["labels"].keys().isdisjoint(parts["entities"]):
+        given = read_labels(labels_file or beside)
+        parts["labels"] = parts.get("labels", {}) | given
+        if given.keys().isdisjoint(parts["entities"]):
             parts["notes"].append(f"{labels_file or beside} labels no entity of these data")
-    parts["source"] = Source(source, str(labels_file or ""), split_seed)
+    parts["source"] = Source(source, str(labels_file or ""), split_seed, literals)
     return KnowledgeGraph.from_arrays(**parts, name=name)
+
+
+class _Reader:
+    """Reads files of triples, of whatever format, into the same tables of names."""
+
+    def __init__(self, literals: bool, progress: Progress | None) -> None:
+        self.entities, self.relations = NameTable(), NameTable()
+        self.rdf = RdfReader(self.entities, self.relations, literals)
+        self.notes = self.rdf.notes
+        self.progress = progress
+        self.has_rdf = False
+
+    def read(self, path: Path) -> Ids:
+        """Return the triples [n, 3] of a file."""
+        if is_rdf(path):
+            self.has_rdf = True
+            return self.rdf.read(path, self.progress)
+        return read_triples(path, self.entities, self.relations, self.notes, self.progress)
+
+    def parts(self, splits: dict[str, Ids], notes: list[str]) -> dict[str, Any]:
+        """Return what a graph is made of."""
+        return {
+            "entities": list(self.entities),
+            "relations": list(self.relations),
+            "splits": splits,
+            "labels": self.rdf.labels() if self.has_rdf else {},
+            "notes": self.notes + notes,
+        }
 
 
 def _name(path: Path) -> str:
@@ -68,7 +100,7 @@ def _name(path: Path) -> str:
     return name if path.is_dir() else name.split(".")[0] or name
 
 
-def _openke_folder(folder: Path) -> dict[str, Any]:
+def _openke_folder(folder: Path, progress: Progress | None) -> dict[str, Any]:
     def file(stem: str) -> Path | None:
         return _find(folder, stem, OPENKE_SUFFIXES)
 
@@ -76,7 +108,9 @@ def _openke_folder(folder: Path) -> dict[str, Any]:
     relations = read_openke_names(file("relation2id") or folder / "relation2id.txt")
     sizes = len(entities), len(relations)
     splits = {
-        split: read_openke_ids(path, *sizes) for split in SPLITS if (path := file(f"{split}2id"))
+        split: read_openke_ids(path, *sizes, progress)
+        for split in SPLITS
+        if (path := file(f"{split}2id"))
     }
     if not len(splits["train"]):
         raise UserError(f"{file('train2id')}: the file holds no triples")
@@ -94,24 +128,16 @@ def _openke_folder(folder: Path) -> dict[str, Any]:
     }
 
 
-def _folder(folder: Path, split_seed: int) -> dict[str, Any]:
-    files = {split: path for split in SPLITS if (path := _find(folder, split, TABLE_SUFFIXES))}
+def _folder(folder: Path, split_seed: int, reader: _Reader) -> dict[str, Any]:
+    suffixes = TABLE_SUFFIXES + RDF_SUFFIXES
+    files = {split: path for split in SPLITS if (path := _find(folder, split, suffixes))}
     if "train" not in files:
-        raise UserError(
-            f"{folder}: holds no train.tsv, train.csv, train.txt nor train2id.txt (or .gz of it)"
-        )
+        names = ", ".join(f"train{suffix}" for suffix in suffixes)
+        raise UserError(f"{folder}: holds no {names} nor train2id.txt (or .gz of it)")
     if len(files) == 1:
-        return _single_file(files["train"], split_seed)
-    entities, relations, notes = NameTable(), NameTable(), list[str]()
-    splits = {
-        split: read_triples(file, entities, relations, notes) for split, file in files.items()
-    }
-    return {
-        "entities": list(entities),
-        "relations": list(relations),
-        "splits": splits,
-        "notes": notes + _missing(folder, splits),
-    }
+        return _single_file(files["train"], split_seed, reader)
+    splits = {split: reader.read(file) for split, file in files.items()}
+    return reader.parts(splits, _missing(folder, splits))
 
 
 def _find(folder: Path, stem: str, suffixes: tuple[str, ...]) -> Path | None:
@@ -127,18 +153,14 @@ def _missing(folder: Path, splits: dict[str, Ids]) -> list[str]:
     return [f"{folder} has no {split} file" for split in SPLITS if split not in splits]
 
 
-def _single_file(path: Path, split_seed: int) -> dict[str, Any]:
-    entities, relations, notes = NameTable(), NameTable(), list[str]()
-    triples: Ids = read_triples(path, entities, relations, notes)
+def _single_file(path: Path, split_seed: int, reader: _Reader) -> dict[str, Any]:
+    triples, notes = reader.read(path), []
+    if reader.progress is not None:
+        reader.progress(f"splitting {path.name}", 0, 1)
     once = distinct(triples)
     if dropped := len(triples) - len(once):
         notes.append(f"{dropped:,} duplicate triples dropped from {path.name}")
     splits = split_triples(once, split_seed)
     sizes = " / ".join(f"{len(splits[split]):,}" for split in SPLITS)
     notes.append(f"split by seed {split_seed} into train / valid / test: {sizes} triples")
-    return {
-        "entities": list(entities),
-        "relations": list(relations),
-        "splits": splits,
-        "notes": notes,
-    }
+    return reader.parts(splits, notes)

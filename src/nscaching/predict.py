@@ -55,7 +55,7 @@ def predict(
     t = None if tail is None else graph.entity_id(tail)
     query = {
         "head": None if h is None else graph.label(h),
-        "relation": None if r is None else graph.relations[r],
+        "relation": None if r is None else graph.relation_label(r),
         "tail": None if t is None else graph.label(t),
     }
     if h is not None and r is not None and t is not None:
@@ -70,7 +70,7 @@ def predict(
         if known == "hide" and best in split_of:
             continue
         name = graph.relations[best] if r is None else graph.entities[best]
-        label = name if r is None else graph.label(best)
+        label = graph.relation_label(best) if r is None else graph.label(best)
         place = len(answers) + 1
         answers.append(Answer(place, name, label, float(scores[best]), split_of.get(best, "")))
     hidden = len(split_of) if known == "hide" else 0

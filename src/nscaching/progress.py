@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRe
 from rich.text import Text
 
 from nscaching.config import TrainConfig
+from nscaching.escaping import visible
 
 __all__ = [
     "Bar",
@@ -22,6 +23,7 @@ __all__ = [
     "counting",
     "downloading",
     "duration",
+    "loading",
     "when_slow",
 ]
 
@@ -33,7 +35,7 @@ class Bar:
     """One thing that takes time, on standard error."""
 
     def __init__(self, name: str, total: float | None = None) -> None:
-        self.name, self.total, self.done, self.latest = name, total, 0.0, ""
+        self.name, self.total, self.done, self.latest = visible(name), total, 0.0, ""
         self.first = 0.0  # what was done before
         self.console = Console(stderr=True, highlight=False)
         self.began = self.last_line = time.monotonic()
@@ -46,7 +48,7 @@ class Bar:
             console=self.console,
             disable=not self.console.is_terminal,
         )
-        self.task = self.bars.add_task(name, total=total, latest="")
+        self.task = self.bars.add_task(self.name, total=total, latest="")
 
     def __enter__(self) -> Self:
         self.bars.start()
@@ -62,10 +64,17 @@ class Bar:
 
     def show(self, done: float, total: float | None, latest: str) -> None:
         """Say how far it is, and what is new."""
-        self.done, self.total, self.latest = done, total, latest
-        self.bars.update(self.task, completed=done, total=total, latest=latest)
+        self.done, self.total, self.latest = done, total, visible(latest)
+        self.bars.update(self.task, completed=done, total=total, latest=self.latest)
         if time.monotonic() - self.last_line > LOG_SECONDS:
             self.log()
+
+    def stage(self, what: str, done: float, of: float) -> None:
+        """Say how far one of several parts is; time left is counted from its own beginning."""
+        if not self.latest.startswith(what):
+            self.began = time.monotonic()
+            self.bars.reset(self.task)
+        self.show(done, of, f"{what} {100 * done / of:.0f}%")
 
     def log(self) -> None:
         """Write a line, where there is no terminal to show a bar."""
@@ -97,7 +106,7 @@ class TrainingDisplay(Bar):
 
     def announce(self, plan: str) -> None:
         """Hear which kernels run; the first step may have to compile them."""
-        self.console.print(Text(plan), style="dim", soft_wrap=True)
+        self.console.print(Text(visible(plan)), style="dim", soft_wrap=True)
         self.show(self.epoch, float(self.epochs), "first step: kernels are compiled at first use")
 
     def observe(self, record: dict[str, Any]) -> None:
@@ -153,8 +162,19 @@ def counting(name: str) -> Iterator[Callable[[int, int], None]]:
 @contextmanager
 def when_slow(name: str, after: float = 2.0) -> Iterator[Callable[[int, int], None]]:
     """Show a bar for what reports (done, in all), if it takes more than some seconds."""
-    bar = Bar(name)
+    with _late(Bar(name), after) as bar:
+        yield lambda done, of: bar.show(done, of, f"{done:,}/{of:,}")
 
+
+@contextmanager
+def loading(name: str, after: float = 2.0) -> Iterator[Callable[[str, int, int], None]]:
+    """Show a bar for what reports (what is going on, done, in all), if it takes some seconds."""
+    with _late(Bar(name), after) as bar:
+        yield lambda what, done, of: bar.stage(what, done, of)
+
+
+@contextmanager
+def _late(bar: Bar, after: float) -> Iterator[Bar]:
     def begin() -> None:
         bar.bars.start()
         bar.log()
@@ -164,7 +184,7 @@ def when_slow(name: str, after: float = 2.0) -> Iterator[Callable[[int, int], No
     clock.daemon = True
     clock.start()
     try:
-        yield lambda done, of: bar.show(done, of, f"{done:,}/{of:,}")
+        yield bar
     finally:
         clock.cancel()
         clock.join()

@@ -34,6 +34,7 @@ from nscaching.run_folder import (
 )
 from nscaching.tasks.neighbours import By
 from nscaching.trainer import Record, choose_device
+from nscaching.warm_start import check_sizes
 
 __all__ = ["Run"]
 
@@ -65,8 +66,9 @@ class Run:
         folder = RunFolder(path)
         source, config = folder.read_config()
         graph, (parameters, epoch) = folder.read_graph(source), folder.read_model()
-        model = build(config.model, graph, config.dim, config.norm)
         try:
+            check_sizes(config, graph, parameters)
+            model = build(config.model, graph, config.dim, config.norm)
             model.load_state_dict(parameters)
         except RuntimeError as error:
             reason = " ".join(str(error).split())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import shutil
 import warnings
 from pathlib import Path
@@ -20,6 +21,7 @@ from nscaching.files import (
     PARTIAL,
     FolderLock,
     append_lines,
+    own,
     read_lines,
     read_tensors,
     save_tensors,
@@ -34,6 +36,7 @@ from nscaching.run_graph import TRIPLES, VOCABULARY, read_graph, write_graph
 __all__ = [
     "CARD",
     "CONFIG",
+    "MODEL",
     "PARTIAL",
     "PLOT",
     "REPORT",
@@ -213,13 +216,14 @@ class RunFolder:
         """Read the configuration."""
         if not (self.path / CONFIG).is_file():
             raise UserError(f"{self.path} is not a run folder: it has no {CONFIG}")
+        own(self.path / CONFIG)
         written = read_record(self.path / CONFIG).get("format", FORMAT)
         if written != FORMAT:
             raise UserError(
                 f"{self.path} has format {written!r}, this version of nscaching reads {FORMAT}: "
                 "use the version that wrote it"
             )
-        return read_settings(self.path / CONFIG)
+        return read_settings(own(self.path / CONFIG))
 
     def read_history(self) -> list[dict[str, Any]]:
         """Read metrics.jsonl."""
@@ -231,7 +235,7 @@ class RunFolder:
             raise UserError(f"{self.path} holds no model: its training did not get that far")
         tensors, metadata = read_tensors(self.path / MODEL)
         epoch = metadata.get("epoch", "")
-        if not (epoch.isascii() and epoch.isdigit()):
+        if not (epoch.isascii() and epoch.isdigit() and len(epoch) < 19):
             raise UserError(f"{self.path / MODEL}: does not say of which epoch it is")
         return tensors, int(epoch)
 
@@ -280,7 +284,7 @@ def _write_config(
 def free_path(path: Path) -> Path:
     """Return the path, or with a number behind its name the first that does not exist."""
     number, free = 1, path
-    while free.exists():
+    while free.exists() or free.is_symlink():
         number += 1
         free = path.with_name(f"{path.stem}-{number}{path.suffix}")
     return free
@@ -289,7 +293,8 @@ def free_path(path: Path) -> Path:
 def default_out(graph: KnowledgeGraph, config: TrainConfig) -> Path:
     """Return a free folder for a run that was given none."""
     model, sampler = (name.rpartition(":")[2] for name in (config.model, config.sampler))
-    return free_path(Path("runs") / f"{graph.name}-{model}-{sampler}-seed{config.seed}".lower())
+    name = re.sub(r"[^\w.+-]+", "_", f"{graph.name}-{model}-{sampler}-seed{config.seed}")
+    return free_path(Path("runs") / name.lstrip(".").lower())
 
 
 def read_record(path: Path) -> dict[str, Any]:
@@ -333,4 +338,7 @@ def _is_record(value: Any) -> bool:  # noqa: ANN401
     if not isinstance(value, dict):
         return False
     figures = RANKING_FIGURES if "split" in value else EPOCH_FIGURES
-    return all(isinstance(value.get(name), int | float) for name in figures)
+    return all(
+        isinstance(value.get(name), int | float) and not abs(value[name]) > 1e300
+        for name in figures
+    )

@@ -66,5 +66,15 @@ def _is_vocabulary(value: Any) -> bool:  # noqa: ANN401
         return False
     if not all(isinstance(value[name], kind) for name, kind in NAMES.items()):
         return False
-    texts = [*value["entities"], *value["relations"], *value["labels"].values(), *value["notes"]]
-    return all(isinstance(text, str) for text in texts)
+    labels = value["labels"]
+    texts = [*value["entities"], *value["relations"], *labels, *labels.values(), *value["notes"]]
+    return all(isinstance(text, str) and _is_unicode(text) for text in [value["name"], *texts])
+
+
+def _is_unicode(text: str) -> bool:
+    """Say whether a text can be written: JSON may hold halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

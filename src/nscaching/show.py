@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.text import Text
-
 from nscaching import datasets as known_datasets
 from nscaching.evaluation import METRICS
 from nscaching.graph import KnowledgeGraph
+from nscaching.memory import Statement, readable
 from nscaching.run import Run
 from nscaching.run_folder import REPORT
 from nscaching.show_answers import classification, evaluation, export, neighbours, prediction
-from nscaching.tables import HEADINGS, metric_cells, print_json, print_table, say
+from nscaching.tables import HEADINGS, metric_cells, note, print_json, print_table, say
 from nscaching.work import distinct_names
 
 __all__ = [
@@ -26,6 +24,7 @@ __all__ = [
     "evaluation",
     "export",
     "graph",
+    "memory",
     "neighbours",
     "prediction",
     "run",
@@ -34,17 +33,28 @@ __all__ = [
 
 def graph(graph: KnowledgeGraph) -> None:
     """Say what was loaded, and what about it a reader should hear."""
-    console = Console(stderr=True, highlight=False)
     sizes = " / ".join(f"{len(graph.split(split)):,}" for split in ("train", "valid", "test"))
-    console.print(
-        Text(
-            f"{graph.name}: {len(graph.entities):,} entities, {len(graph.relations):,} relations, "
-            f"{sizes} triples (train / valid / test)"
-        ),
-        soft_wrap=True,
+    note(
+        f"{graph.name}: {len(graph.entities):,} entities, {len(graph.relations):,} relations, "
+        f"{sizes} triples (train / valid / test)"
     )
-    for note in graph.notes:
-        console.print(Text(f"note: {note}"), soft_wrap=True)
+    for each in graph.notes:
+        note(f"note: {each}")
+
+
+def memory(found: Statement, as_json: bool) -> None:
+    """Show what a training would need, and what is there."""
+    if as_json:
+        print_json(found.to_dict())
+        return
+    for place in found.places:
+        mine = [item for item in found.items if item.place == place]
+        rows = [[item.what, readable(item.bytes)] for item in mine]
+        there = found.there[place]
+        rows.append(["all of it at most", readable(found.total(place))])
+        rows.append(["there", "unknown" if there is None else readable(there)])
+        print_table([place, "needs"], rows)
+    say("of what is there for a moment, the largest counts")
 
 
 def datasets(as_json: bool) -> None:
@@ -108,8 +118,8 @@ def run(run: Run, as_json: bool) -> None:
     best = "was best" if figures["valid"] else "was kept"
     say(
         f"epoch {run.best_epoch} of {figures['epochs']} {best}; "
-        f"{run.train_seconds:.1f} s of training\n"
-        f"run folder: {run.path}"
+        f"{run.train_seconds:.1f} s of training",
+        f"run folder: {run.path}",
     )
     if run.path is not None and (run.path / REPORT).is_file():
         say(f"report: {run.path / REPORT}")
@@ -142,7 +152,7 @@ def demonstration(
     for answer in answers:
         say("")
         prediction(answer, as_json=False)
-    say(f"\nrun folders: {', '.join(str(run.path) for run in runs)}")
+    say("", f"run folders: {', '.join(str(run.path) for run in runs)}")
 
 
 def _compared(runs: Sequence[Run], plot: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from nscaching.prefixes import is_short_form
 from nscaching.run import Run
 from nscaching.tables import HEADINGS, metric_cells, print_json, print_table, say
 
@@ -25,7 +26,8 @@ def evaluation(run: Run, result: dict[str, Any], as_json: bool) -> None:
     for side, values in result.get("by_side", {}).items():
         rows.append([f"{side} side", "", *metric_cells(values)])
     parts, more = _largest(result["by_relation"])
-    for name, values in [*result.get("by_class", {}).items(), *parts]:
+    labelled = [(run.graph.labels.get(name, name), values) for name, values in parts]
+    for name, values in [*result.get("by_class", {}).items(), *labelled]:
         rows.append([name, f"{values['triples']:,}", *metric_cells(values)])
     mode = "filtered" if result["filtered"] else "raw"
     what = " relations," if result.get("task") == "relations" else ""
@@ -46,7 +48,12 @@ def _triples(run: Run, result: dict[str, Any]) -> None:
     parts, more = _largest(result["by_relation"])
     rows = [["all", f"{result['triples']:,}", f"{result['accuracy']:.4f}", ""]]
     rows += [
-        [name, f"{v['triples']:,}", f"{v['accuracy']:.4f}", f"{v['threshold']:.3f}"]
+        [
+            run.graph.labels.get(name, name),
+            f"{v['triples']:,}",
+            f"{v['accuracy']:.4f}",
+            f"{v['threshold']:.3f}",
+        ]
         for name, v in parts
     ]
     title = f"{run.name}: {result['split']}, negatives {result['negatives']}"
@@ -63,7 +70,8 @@ def _entities(run: Run, result: dict[str, Any]) -> None:
     rows.append([f"baseline: commonest first, {common['label']}", "", "", *cells(common)])
     parts, more = _largest(result["by_class"])
     rows += [[v["label"], f"{v['train']:,}", f"{v['triples']:,}", *cells(v)] for _, v in parts]
-    title = f"{run.name}: {result['split']}, {result['relation']}, {result['classes']} classes"
+    relation = run.graph.labels.get(result["relation"], result["relation"])
+    title = f"{run.name}: {result['split']}, {relation}, {result['classes']} classes"
     print_table(["", "in train", "triples", "accuracy", "MRR", "Hit@3"], rows, title)
     if unseen := result["triples_of_unseen_classes"]:
         say(f"{unseen} triples are of classes that training does not have: counted as wrong")
@@ -81,8 +89,9 @@ def _linking(run: Run, result: dict[str, Any]) -> None:
         ]
         for name, v in (("score", result["by_score"]), ("cosine", result["by_similarity"]))
     ]
+    relation = run.graph.labels.get(result["relation"], result["relation"])
     title = (
-        f"{run.name}: {result['split']}, {result['relation']}, {result['triples']:,} pairs, "
+        f"{run.name}: {result['split']}, {relation}, {result['triples']:,} pairs, "
         f"negatives {result['negatives']}"
     )
     headings = ["by", *(kind.replace("_", " ") for kind in kinds), "accuracy", "threshold"]
@@ -147,4 +156,5 @@ def export(run: Run, files: Sequence[Path], as_json: bool) -> None:
 
 def _numbered(answer: dict[str, Any]) -> str:
     name, label = answer["name"], answer["label"]
-    return f"{answer['rank']}. {label}" + ("" if label == name else f" ({name})")
+    more = "" if label == name or is_short_form(label, name) else f" ({name})"
+    return f"{answer['rank']}. {label}{more}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nscaching.tables import plain, print_json, print_table, say
+from nscaching.tables import print_json, print_table, say
 
 __all__ = ["cache"]
 
@@ -14,7 +14,7 @@ def cache(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    asked = ", ".join(plain(found[part] or "?") for part in ("head", "relation", "tail"))
+    asked = ", ".join(found[part] or "?" for part in ("head", "relation", "tail"))
     epochs = found["epochs"]
     if len(epochs) == 1:
         (only,) = epochs
@@ -41,9 +41,9 @@ def cache(found: dict[str, Any], as_json: bool) -> None:
 
 
 def _named(entity: dict[str, Any]) -> str:
-    name, label = plain(entity["name"]), plain(entity["label"])
+    name, label = entity["name"], entity["label"]
     return str(label if label == name else f"{label} ({name})")
 
 
 def _marked(entity: dict[str, Any]) -> str:
-    return f"{plain(entity['label'])}{'*' if entity['known'] else ''}"
+    return f"{entity['label']}{'*' if entity['known'] else ''}"

@@ -5,12 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.text import Text
-
 from nscaching import presets as known_presets
 from nscaching.config import TrainConfig, flag
-from nscaching.tables import print_json, print_table, say
+from nscaching.tables import note, print_json, print_table, say
 
 if TYPE_CHECKING:
     from nscaching.reproduce.loop import Outcome
@@ -47,11 +44,6 @@ def _changed(config: TrainConfig) -> dict[str, Any]:
 
 def _flags(settings: dict[str, Any]) -> str:
     return " ".join(f"{flag(name)} {value}" for name, value in settings.items())
-
-
-def note(text: str) -> None:
-    """Say something on standard error while cells are trained."""
-    Console(stderr=True, highlight=False).print(Text(text), soft_wrap=True)
 
 
 def outcome(made: Outcome, as_json: bool) -> None:
@@ -95,4 +87,4 @@ def outcome(made: Outcome, as_json: bool) -> None:
     for summary in made.summaries:
         say(str(summary))
     left = f"; {made.left} trainings are left for the next time" if made.left else ""
-    say(f"table: {made.table}\nresults: {made.lines}{left}")
+    say(f"table: {made.table}", f"results: {made.lines}{left}")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from nscaching.answers import Longs
 from nscaching.graph import SPLITS, Ids
 
 __all__ = ["split_triples"]
+
+CHUNK = 1 << 16
 
 
 def split_triples(triples: Ids, seed: int, share: float = 0.05) -> dict[str, Ids]:
@@ -19,10 +24,10 @@ def split_triples(triples: Ids, seed: int, share: float = 0.05) -> dict[str, Ids
     entity_left = np.bincount(triples[:, [0, 2]].ravel()).tolist()
     relation_left = np.bincount(triples[:, 1]).tolist()
     held_out: list[int] = []
-    for row in np.random.default_rng(seed).permutation(len(triples)).tolist():
+    order = np.random.default_rng(seed).permutation(len(triples))
+    for row, (head, relation, tail) in _rows(triples, order):
         if len(held_out) == 2 * goal:
             break
-        head, relation, tail = triples[row].tolist()
         needed = 3 if head == tail else 2  # a loop takes two occurrences of one entity
         if (
             entity_left[head] >= needed
@@ -38,3 +43,9 @@ def split_triples(triples: Ids, seed: int, share: float = 0.05) -> dict[str, Ids
     split[held_out[:half]] = 1
     split[held_out[half:]] = 2
     return {name: triples[split == i] for i, name in enumerate(SPLITS)}
+
+
+def _rows(triples: Ids, order: Longs) -> Iterator[tuple[int, list[int]]]:
+    """Yield (row, triple) in some order, as Python's numbers; only a part of them at a time."""
+    for some in np.split(order, range(CHUNK, len(order), CHUNK)):
+        yield from zip(some.tolist(), triples[some].tolist(), strict=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import unicodedata
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -13,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from nscaching.errors import UserError
+from nscaching.escaping import json_text, visible
 from nscaching.evaluation import METRICS
 
-__all__ = ["HEADINGS", "metric_cells", "plain", "print_json", "print_table", "say"]
+__all__ = ["HEADINGS", "metric_cells", "note", "print_json", "print_table", "say"]
 
 # In a file or a pipe, no line of a table is broken.
 FILE_WIDTH = 1 << 16
@@ -30,7 +30,7 @@ def print_json(value: object) -> None:
         text = json.dumps(value, indent=2, ensure_ascii=plain, allow_nan=False)
     except ValueError:
         raise UserError("a figure is not a number: the run is damaged or diverged") from None
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(json_text(text) + "\n")
 
 
 def print_table(
@@ -39,31 +39,34 @@ def print_table(
     title: str = "",
     words: Sequence[int] = (0,),
 ) -> None:
-    """Print a table; all but the columns of words are figures. Names are shown as they are."""
-    table = Table(title=Text(title) if title else None, title_justify="left", box=None)
+    """Print a table; all but the columns of words are figures. No cell is obeyed."""
+    table = Table(title=Text(visible(title)) if title else None, title_justify="left", box=None)
     for i, heading in enumerate(headings):
         justify: Literal["left", "right"] = "left" if i in words else "right"
-        table.add_column(Text(heading, style="bold"), justify=justify, overflow="fold")
+        table.add_column(Text(visible(heading), style="bold"), justify=justify, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    say(table)
+        table.add_row(*(Text(visible(cell)) for cell in row))
+    _print(table)
 
 
-def say(what: Table | str) -> None:
-    """Print a table or a sentence as it is, without markup."""
-    console = Console(highlight=False, soft_wrap=isinstance(what, str))
+def say(*lines: str) -> None:
+    """Print lines, without markup."""
+    for line in lines:
+        _print(Text(visible(line)))
+
+
+def note(line: str) -> None:
+    """Print a line on standard error."""
+    Console(stderr=True, highlight=False).print(Text(visible(line)), soft_wrap=True)
+
+
+def _print(what: Table | Text) -> None:
+    console = Console(highlight=False, soft_wrap=isinstance(what, Text))
     if not console.is_terminal:
         console.width = FILE_WIDTH
-    console.print(Text(what) if isinstance(what, str) else what)
+    console.print(what)
 
 
 def metric_cells(values: dict[str, Any]) -> list[str]:
     """Return the metrics of a ranking as cells of a table."""
     return [f"{values[m]:,.1f}" if m == "mr" else f"{values[m]:.4f}" for m in METRICS]
-
-
-def plain(name: str) -> str:
-    """Return a name on one line, with what a terminal would obey made visible."""
-    return "".join(
-        c.encode("unicode_escape").decode() if unicodedata.category(c) == "Cc" else c for c in name
-    )

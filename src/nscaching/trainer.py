@@ -13,6 +13,7 @@ from torch import Tensor
 from nscaching.batches import TrainingTriples
 from nscaching.checkpoint import State, join, part
 from nscaching.config import TrainConfig
+from nscaching.divergence import Diverged, diverged
 from nscaching.errors import UserError
 from nscaching.evaluation import Queries, Ranks, metrics, rank
 from nscaching.graph import KnowledgeGraph, Side
@@ -163,12 +164,12 @@ class Trainer:
         record = {"epoch": epoch, **self.meter.read(), **self.sampler.figures()}
         record["seconds"] = self.meter.clock()
         self.seconds += record["seconds"]
-        self.trained = epoch
+        self.trained, bad, steps = epoch, self.meter.first_bad_step(), self.meter.steps
         self.meter.reset()
-        if not record["loss"] < float("inf"):
-            raise UserError(f"the loss is {record['loss']} in epoch {epoch}: try a lower --lr")
+        if bad:
+            raise diverged(self.config, record["loss"], epoch, bad, steps)
         if not abs(record.get("generator_loss", 0.0)) < float("inf"):
-            raise UserError(f"the generator diverged in epoch {epoch}: try a lower --generator-lr")
+            raise Diverged(f"the generator diverged in epoch {epoch}: try a lower --generator-lr")
         return record if self.probes is None else record | self.probes.figures(epoch)
 
     def _step(self, rows: Tensor) -> None:

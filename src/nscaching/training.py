@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nscaching import memory
 from nscaching.config import TrainConfig
+from nscaching.divergence import Diverged
 from nscaching.errors import UserError, user_path
 from nscaching.files import CannotWriteError
 from nscaching.graph import KnowledgeGraph
@@ -22,8 +24,9 @@ from nscaching.probes import ProbeConfig
 from nscaching.probes.files import Snapshots, read_scores
 from nscaching.recording import CHECKPOINT_SECONDS, Recording, resume_command
 from nscaching.run import Run
-from nscaching.run_folder import CONFIG, RunFolder, read_probes, read_record
+from nscaching.run_folder import CONFIG, MODEL, RunFolder, read_probes, read_record
 from nscaching.samplers import SAMPLERS
+from nscaching.shortage import is_shortage
 from nscaching.trainer import Progress, Record, Trainer, choose_device
 from nscaching.warm_start import warm_start
 
@@ -74,6 +77,7 @@ def train(
     )
     threads = torch.get_num_threads()
     try:
+        memory.check(graph, config, None if folder is None else folder.path)
         trainer = Trainer(graph, config, start, progress, probes)
         run = Run(graph, config, trainer.model, probes=probes or ProbeConfig())
         run.record = {
@@ -88,9 +92,11 @@ def train(
         if folder is not None:
             folder.create(graph, config, overwrite, run.record, probes)
         return _train(recording)
-    except Exception:
+    except Exception as error:
         if folder is not None:
             folder.discard()
+        if is_shortage(error):
+            raise UserError(memory.advice(graph, config)) from error
         raise
     finally:
         torch.set_num_threads(threads)
@@ -162,11 +168,22 @@ def _train(recording: Recording) -> Run:
         if folder is not None:
             run.finish(folder)
             run.snapshots = Snapshots(folder.path)
+    except Diverged as error:
+        raise Diverged(f"{error}; {_last_good(trainer, folder)}") from None
     except CannotWriteError as error:
         if folder is None or not folder.checkpoints.files():
             raise
         raise UserError(f"{error}; to go on later: {resume_command(folder)}") from error
     return run
+
+
+def _last_good(trainer: Trainer, folder: RunFolder | None) -> str:
+    """Say where the parameters are that were best before a training went wrong."""
+    if folder is None or not trainer.best_epoch:
+        return "no parameters were kept before that"
+    if folder.path != folder.target:
+        return f"the run in {folder.target} is as it was"
+    return f"the best before, of epoch {trainer.best_epoch}, are in {folder.path / MODEL}"
 
 
 def differences(record: dict[str, Any], graph: KnowledgeGraph, config: TrainConfig) -> list[str]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
+from nscaching.config import TrainConfig
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import build
 from nscaching.run_folder import RunFolder
 
-__all__ = ["warm_start"]
+__all__ = ["check_sizes", "warm_start"]
 
 
 def warm_start(
@@ -33,4 +35,22 @@ def warm_start(
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{flag} {path}: model and configuration differ: {reason}") from None
+    if not all(tensor.isfinite().all() for tensor in parameters.values()):
+        raise UserError(f"{flag} {path}: its parameters are not finite: that training diverged")
     return parameters
+
+
+def check_sizes(config: TrainConfig, graph: KnowledgeGraph, parameters: dict[str, Tensor]) -> None:
+    """Raise a RuntimeError if a model of this configuration has parameters of other sizes.
+
+    It is built without memory: a damaged configuration may ask for more than there is.
+    """
+    try:
+        with torch.device("meta"):
+            expected = build(config.model, graph, config.dim, config.norm).state_dict()
+    except NotImplementedError:  # a class of the user's that computes at its start
+        return
+    for name, tensor in expected.items():
+        if name in parameters and parameters[name].shape != tensor.shape:
+            there, here = (list(one.shape) for one in (parameters[name], tensor))
+            raise RuntimeError(f"size mismatch for {name}: {there}, not {here}")

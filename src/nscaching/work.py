@@ -8,13 +8,14 @@ from typing import Any
 
 from nscaching import datasets
 from nscaching.config import TrainConfig
-from nscaching.errors import UserError
+from nscaching.errors import UserError, user_path
 from nscaching.graph import KnowledgeGraph
+from nscaching.memory import Plan, Statement, refusal, state
 from nscaching.models import MODELS
 from nscaching.objectives import choose_objective
 from nscaching.plots import plot_comparison
 from nscaching.probes import ProbeConfig
-from nscaching.progress import TrainingDisplay, counting, downloading, when_slow
+from nscaching.progress import TrainingDisplay, counting, downloading, loading, when_slow
 from nscaching.recording import CHECKPOINT_SECONDS
 from nscaching.run import Run
 from nscaching.run_folder import RunFolder, read_record
@@ -29,6 +30,7 @@ __all__ = [
     "check",
     "compare",
     "distinct_names",
+    "dry_run",
     "evaluate",
     "export",
     "load",
@@ -49,19 +51,35 @@ def check(config: TrainConfig, out: str, overwrite: bool) -> None:
         RunFolder(out).check_free(overwrite)
 
 
-def load(where: str, labels: str = "", split_seed: int = 0) -> KnowledgeGraph:
-    """Load a graph, showing the download if there is one."""
+def load(
+    where: str, labels: str = "", split_seed: int = 0, literals: bool = False
+) -> KnowledgeGraph:
+    """Load a graph, showing the download if there is one, and progress if it takes long."""
     known = datasets.find(where)
     if known is not None and not datasets.is_cached(known.name):
         with downloading(known.name) as progress:
             datasets.fetch(known.name, progress)
-    return KnowledgeGraph.load(where, labels, split_seed)
+    with loading(f"loading {where}") as progress:
+        graph = KnowledgeGraph.load(where, labels, split_seed, literals, progress)
+        progress("indexing", 0, 2)  # here, where it is seen; training and ranking need both
+        assert graph.train_keys
+        progress("indexing", 1, 2)
+        assert graph.filter_index
+        return graph
 
 
 def note_differences(graph: KnowledgeGraph, config: TrainConfig, file: Path) -> None:
     """Note on the graph what keeps the run of a configuration file from coming out the same."""
     for difference in differences(read_record(file), graph, config):
         graph.notes.append(f"the run of {file} will not come out the same: its {difference}")
+
+
+def dry_run(graph: KnowledgeGraph, config: TrainConfig, out: str | Path) -> tuple[Statement, str]:
+    """State what a training needs of memory and disk; say what is wrong if it cannot fit."""
+    plan = Plan(graph, config)
+    found = state(plan, user_path(out))
+    place = found.lacking()
+    return found, "" if place is None else refusal(plan, found, place)
 
 
 def train(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 
 import torch
@@ -30,7 +31,11 @@ class Learner(ABC):
 
     @abstractmethod
     def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
-        """Learn from a batch; add loss, count of teaching triples, gradient norm to sums [3]."""
+        """Learn from a batch; add loss, count of teaching triples, gradient norm to sums [4].
+
+        The last of them counts the steps for which the sum of the losses is finite: a loss that
+        is not spoils it for good, so the count plus one is the first bad step.
+        """
 
     def reload(self) -> None:  # noqa: B027  (most keep nothing of them)
         """Hear that the parameters were changed from outside."""
@@ -82,7 +87,8 @@ class AutogradLearner(Learner):
             norm = torch.linalg.vector_norm(
                 torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients])
             )
-            sums += torch.stack([loss.detach().sum(), teaching.sum(), norm]).double()
+            sums[:3] += torch.stack([loss.detach().sum(), teaching.sum(), norm]).double()
+            sums[3] += sums[0].abs() < math.inf
         self.optimizer.step()
 
     def checkpoint(self) -> State:

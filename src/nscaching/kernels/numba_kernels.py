@@ -169,7 +169,9 @@ class NumbaLearner(Learner):
                 name in self.unit, *group, gradient, *adam, *self._state(name), self.ready[name],
             )  # fmt: skip
         loss, teaching = self.loss[:n].sum(dtype=np.float64), self.teaching[:n].sum()
-        sums += torch.tensor([loss, teaching, np.sqrt(sum(squares))], dtype=torch.float64)
+        total = sums.numpy()
+        total[:3] += loss, teaching, np.sqrt(sum(squares))
+        total[3] += np.isfinite(total[0])
 
     def _group(self, ids: Array) -> tuple[int, Array, Array, Array]:
         """Group the positions of ids [B, n] that have a gradient by id."""

@@ -59,7 +59,7 @@ def varied(places: Iterable[int], relations: Iterable[int], count: int) -> list[
 def question(run: Run, side: Side, anchor: int, relation: int) -> str:
     """Return (head, relation, ?) or (?, relation, tail) with names."""
     given = name(run.graph.label(anchor), 48)
-    asked = name(run.graph.relations[relation], 48)
+    asked = name(run.graph.relation_label(relation), 48)
     words = (given, asked, "?") if side is Side.TAIL else ("?", asked, given)
     return "({})".format(", ".join(words))
 

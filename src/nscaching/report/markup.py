@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import html
 import math
-import unicodedata
 from collections.abc import Iterable, Sequence
+
+from nscaching.escaping import is_obeyed
 
 __all__ = ["badge", "bar", "fold", "name", "number", "score", "section", "table", "text"]
 
 MOST = 80
 """Characters of a name that are shown."""
 
-# They turn the text after them around: a name must not do that to its surroundings.
-BIDI = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
 CONTROL_PICTURES = 0x2400
 
 
@@ -29,7 +28,7 @@ def _visible(character: str) -> str:
     code = ord(character)
     if code < 0x20:
         return chr(CONTROL_PICTURES + code)
-    if code in BIDI or unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp"):
+    if is_obeyed(character):
         return f"⟨U+{code:04X}⟩"
     return character
 

@@ -83,4 +83,4 @@ def _held_out(run: Run, progress: Callable[[int, int], None] | None) -> str:
         queries = Queries(graph, triples, device=run.model.entity.device)
         ranks = rank(run.model, queries, progress=progress)
     found = breakdown(graph, triples, ranks)
-    return breakdowns(split, found) + examples(run, triples, ranks)
+    return breakdowns(split, found, run.graph.labels) + examples(run, triples, ranks)

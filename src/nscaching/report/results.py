@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from nscaching.evaluation import METRICS
@@ -60,7 +61,7 @@ def _figure(metric: str, value: float) -> str:
     return f"{value:,.1f}" if metric == "mr" else f"{value:.3f}"
 
 
-def breakdowns(split: str, found: dict[str, Any]) -> str:
+def breakdowns(split: str, found: dict[str, Any], labels: Mapping[str, str]) -> str:
     """Return the tables by mapping class and by relation, the largest first."""
     rows = [["all", *_cells(found)]]
     for kind, values in found["by_class"].items():
@@ -68,7 +69,10 @@ def breakdowns(split: str, found: dict[str, Any]) -> str:
     by_class = table(["relations", *HEADINGS], rows)
     relations = sorted(found["by_relation"].items(), key=lambda item: -item[1]["triples"])
     listed = [
-        [f"{name(relation, 100)} <small>{values['class']}</small>", *_cells(values)]
+        [
+            f"{name(labels.get(relation, relation), 100)} <small>{values['class']}</small>",
+            *_cells(values),
+        ]
         for relation, values in relations[:MOST]
     ]
     by_relation = table(["relation", *HEADINGS], listed[:FIRST])

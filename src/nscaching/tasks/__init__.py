@@ -48,6 +48,8 @@ def classify(
             raise UserError(f"--relation {relation!r} needs --task entities or linking")
         return classification.classify(model, graph, split)
     if relation is None:
-        some = ", ".join(graph.relations[:12]) + (", …" if len(graph.relations) > 12 else "")
+        count = len(graph.relations)
+        names = [graph.relation_label(i) for i in range(min(12, count))] + ["…"] * (count > 12)
+        some = ", ".join(names)
         raise UserError(f"--task {task} needs a --relation, one of {some}")
     return CLASSIFICATIONS[task](model, graph, graph.relation_id(relation), split)

@@ -10,11 +10,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from nscaching.errors import UserError
+from nscaching.divergence import Diverged
 from nscaching.evaluation import Ranks
 from nscaching.graph import AnswerIndex, Ids
 from nscaching.kernels import Kernels, Known
 from nscaching.models import DIVERGED
+from nscaching.shortage import Chunks
 
 __all__ = ["Progress", "ids", "known_runs", "rank_among"]
 
@@ -44,14 +45,17 @@ def rank_among(
 
     ``score`` gives the scores [some, candidates] of some queries. Known answers do not count.
     """
-    parts = []
-    for begin in range(0, len(answer), chunk):
-        some = slice(begin, begin + chunk)
+
+    def count(some: slice) -> Tensor:
         others = known and Known(known.start[some], known.end[some], known.answers)
-        parts.append(Kernels().count(score(some), answer[some], others))
+        return Kernels().count(score(some), answer[some], others)
+
+    parts = []
+    for some, found in Chunks(min(chunk, max(1, len(answer)))).over(len(answer), count):
+        parts.append(found)
         if progress is not None:
-            progress(min(begin + chunk, len(answer)), len(answer))
+            progress(some.stop, len(answer))
     above, level, wrong = torch.cat(parts, dim=1).cpu().numpy()
     if wrong.any():
-        raise UserError(DIVERGED)
+        raise Diverged(DIVERGED)
     return Ranks(above + 1, above + level + 1)

@@ -11,6 +11,7 @@ from torch import Tensor
 from nscaching.errors import UserError, unknown
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import Model, finite
+from nscaching.shortage import Chunks
 
 __all__ = ["By", "neighbours"]
 
@@ -55,12 +56,14 @@ def _nearness(model: Model, entity: int, by: By, piece: int = 65536) -> Tensor:
     """Return for all entities [|E|] the cosine, or the distance with a minus."""
     everyone = torch.arange(model.entities, device=model.entity.device)
     own = model.entity_rows(everyone[entity : entity + 1]).double()
-    parts = []
-    for some in everyone.split(piece):
-        rows = model.entity_rows(some).double()
+
+    def near(some: slice) -> Tensor:
+        rows = model.entity_rows(everyone[some]).double()
         if by == "cosine":
-            near = F.normalize(rows, dim=-1) @ F.normalize(own, dim=-1)[0]
+            found = F.normalize(rows, dim=-1) @ F.normalize(own, dim=-1)[0]
         else:
-            near = -torch.linalg.vector_norm(rows - own, dim=-1)
-        parts.append(near.cpu())
-    return torch.cat(parts)
+            found = -torch.linalg.vector_norm(rows - own, dim=-1)
+        return found.cpu()
+
+    chunks = Chunks(min(piece, len(everyone)), "entities")
+    return torch.cat([part for _, part in chunks.over(len(everyone), near)])

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from nscaching.config import TrainConfig, flag
-from nscaching.errors import UserError, is_lack_of_memory, user_path
+from nscaching.errors import UserError, user_path
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import MODELS
 from nscaching.objectives import choose_objective
 from nscaching.run_folder import RunFolder
 from nscaching.samplers import SAMPLERS
+from nscaching.shortage import is_shortage
 from nscaching.trainer import Record, choose_device
 from nscaching.training import train
 from nscaching.tuning.space import Space, make_space
@@ -198,7 +199,7 @@ def _run(
     except UserError as error:  # it diverged, or the settings exclude each other
         reason = str(error)
     except (MemoryError, RuntimeError) as error:
-        if not is_lack_of_memory(error):
+        if not is_shortage(error):
             raise
         reason = f"not enough memory: {error}"
     if reason:

@@ -58,6 +58,10 @@ class Train:
     """File of entity, tab, label lines; empty: entity_labels.tsv beside the data, if any."""
     split_seed: int = 0
     """Seed by which a single file is split 90/5/5."""
+    literals: bool = False
+    """Take the literals of RDF files for entities, too; else triples with one are left out."""
+    dry_run: bool = False
+    """Train nothing: say what it would need of memory and disk, and whether it fits."""
     checkpoint_every: float = 60.0
     """Seconds between checkpoints, from which --resume goes on; 0: only when it is stopped."""
     resume: str = ""
@@ -76,11 +80,17 @@ class Train:
             raise UserError("say what to train on: a known data set, a folder or a file")
         work.check(self.settings, self.out, self.overwrite)
         self.probes.check(self.settings)
-        graph = work.load(self.where, self.labels, self.split_seed)
+        graph = work.load(self.where, self.labels, self.split_seed, self.literals)
         if self.config:
             work.note_differences(graph, self.settings, user_path(self.config))
         show.graph(graph)
         out = self.out or default_out(graph, self.settings)
+        if self.dry_run:
+            found, refusal = work.dry_run(graph, self.settings, out)
+            show.memory(found, self.json)
+            if refusal:
+                raise UserError(refusal)
+            return
         every = self.checkpoint_every
         run = work.train(graph, self.settings, out, self.overwrite, self.probes, every)
         show.run(run, self.json)

@@ -194,7 +194,8 @@ def gradients(
         else:
             positive, negative = match(kind, H, R, T), match(kind, X, R, Y)
         if margin >= 0:
-            loss[i] = max(np.float32(margin) - positive + negative, ZERO)
+            short = np.float32(margin) - positive + negative
+            loss[i] = ZERO if short <= 0 else short  # unlike max, which hides what is no number
             teaching[i] = loss[i] > 0
             up = -ONE if teaching[i] else ZERO  # ∂loss by the score of the positive
             down = -up  # … and of the negative

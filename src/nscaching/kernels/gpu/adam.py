@@ -102,7 +102,10 @@ PARTS = tl.constexpr(1024)
 
 @triton.jit
 def finish(losses, teachings, partial, sums, B, P):
-    """Add loss, count of teaching triples and gradient norm of a step to sums [3], in order."""
+    """Add loss, count of teaching triples and gradient norm of a step to sums [4], in order.
+
+    The last counts the steps for which the sum of the losses was finite.
+    """
     lane = tl.arange(0, PARTS)
     loss = tl.zeros([PARTS], tl.float64)
     teaching = tl.zeros([PARTS], tl.float64)
@@ -114,6 +117,9 @@ def finish(losses, teachings, partial, sums, B, P):
     for start in range(0, P, PARTS):
         i = start + lane
         square += tl.load(partial + i, i < P, 0.0).to(tl.float64)
-    tl.store(sums, tl.load(sums) + tl.sum(loss, 0))
+    total = tl.load(sums) + tl.sum(loss, 0)
+    tl.store(sums, total)
     tl.store(sums + 1, tl.load(sums + 1) + tl.sum(teaching, 0))
     tl.store(sums + 2, tl.load(sums + 2) + tl.sqrt(tl.sum(square, 0)))
+    good = tl.where(tl.abs(total) < float("inf"), 1.0, 0.0)
+    tl.store(sums + 3, tl.load(sums + 3) + good)

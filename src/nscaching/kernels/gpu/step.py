@@ -100,7 +100,8 @@ def learn(positive, negative, margin, zero, LOGISTIC: tl.constexpr):
         up = -1.0 / (1.0 + tl.exp(positive))
         down = 1.0 / (1.0 + tl.exp(-negative))
     else:
-        loss = tl.maximum(margin - positive + negative, 0.0)
+        loss = margin - positive + negative
+        loss = tl.where(loss <= 0, 0.0, loss)  # unlike the maximum, which hides what is no number
         teaching = loss > 0
         down = tl.where(teaching, 1.0, 0.0)
         up = -down

@@ -1,0 +1,82 @@
+"""The memory that a training was said to need, and what it took: some steps and a ranking.
+
+python benchmarks/memory.py --entities 2000000 --triples 10000000 --dim 50 --n1 10
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+
+from nscaching import KnowledgeGraph, TrainConfig
+from nscaching.memory import Plan, readable, state
+from nscaching.memory.machine import peak_memory
+from nscaching.show import memory as show
+from nscaching.trainer import Trainer
+
+
+def random_graph(entities: int, relations: int, triples: int, held_out: int) -> KnowledgeGraph:
+    """Return a graph of random triples, nearly all of them with keys of their own."""
+    random = np.random.default_rng(0)
+    sizes = (entities, relations, entities)
+    columns = [random.integers(n, size=triples, dtype=np.int32) for n in sizes]
+    train = np.stack(columns, axis=1)
+    some = train[:held_out].copy()
+    names = [f"e{i}" for i in range(entities)], [f"r{i}" for i in range(relations)]
+    return KnowledgeGraph(*names, train, some, some, name="random")
+
+
+def forget_peak() -> None:
+    """Let the peak of memory count from now (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def main() -> None:
+    """State, train, compare."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--entities", type=int, default=2_000_000)
+    parser.add_argument("--relations", type=int, default=100)
+    parser.add_argument("--triples", type=int, default=10_000_000)
+    parser.add_argument("--held-out", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--model", default="TransE")
+    parser.add_argument("--sampler", default="nscaching")
+    parser.add_argument("--optimizer", default="row-adam")
+    parser.add_argument("--kernels", default="auto")
+    parser.add_argument("--dim", type=int, default=50)
+    parser.add_argument("--n1", type=int, default=10)
+    parser.add_argument("--batch-size", type=int, default=4096)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", action="store_true")
+    asked = vars(parser.parse_args())
+    sizes = [asked.pop(name) for name in ("entities", "relations", "triples", "held_out")]
+    steps, as_json = asked.pop("steps"), asked.pop("json")
+    graph = random_graph(*sizes)
+    config = TrainConfig(n2=asked["n1"], device="cpu", **asked)
+    forget_peak()
+    stated = state(Plan(graph, config))
+    began = time.perf_counter()
+    trainer = Trainer(graph, config)
+    ready = time.perf_counter() - began
+    for rows in itertools.islice(trainer.triples.rows(config.batch_size), steps):
+        trainer.step(rows)
+        trainer.meter.count(len(rows))
+    trained = time.perf_counter() - began - ready
+    trainer.keep(1)
+    trainer.rank("valid", 1)
+    needs, took = stated.total("memory"), peak_memory()
+    if as_json:
+        print(json.dumps({"stated": needs, "taken": took}))
+        return
+    show(stated, as_json=False)
+    print(f"stated {readable(needs)}, taken {readable(took)}: {needs / took:.2f} times as much")
+    print(f"ready after {ready:.1f} s, then {steps} steps in {trained:.1f} s")
+
+
+if __name__ == "__main__":
+    main()

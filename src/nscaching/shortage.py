@@ -1,0 +1,66 @@
+"""Too little memory: how it shows, and work in chunks that are halved until they fit."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from nscaching.errors import UserError
+
+__all__ = ["Chunks", "is_shortage"]
+
+T = TypeVar("T")
+
+# PyTorch has a class for a GPU's memory, a subclass of RuntimeError, and none for the CPU's.
+SIGNS = ("out of memory", "can't allocate memory", "ALLOC_FAILED")
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Tell whether an error says that there was no memory left."""
+    words = isinstance(error, RuntimeError) and any(sign in str(error) for sign in SIGNS)
+    return words or isinstance(error, MemoryError)
+
+
+class Chunks:
+    """Goes through something in chunks; where memory ends, in chunks of half the size."""
+
+    def __init__(self, size: int, what: str = "queries") -> None:
+        self.size, self.what = size, what
+        """How many at once; less after a shortage."""
+        self._asked = size
+
+    def over(self, total: int, work: Callable[[slice], T]) -> Iterator[tuple[slice, T]]:
+        """Yield (some, work(some)) for consecutive slices of range(total)."""
+        begin = 0
+        while begin < total:
+            some = slice(begin, min(begin + self.size, total))
+            done = self._try(work, some)
+            if done:
+                begin = some.stop
+                yield some, done[0]
+            else:  # here, where the error is gone and with it what its frames held
+                self._halve(some.stop - some.start)
+
+    def _try(self, work: Callable[[slice], T], some: slice) -> tuple[T] | None:
+        try:
+            return (work(some),)
+        except (MemoryError, RuntimeError) as error:
+            if not is_shortage(error):
+                raise
+            return None
+
+    def _halve(self, tried: int) -> None:
+        if tried == 1:
+            one = {"queries": "one query", "triples": "one triple", "entities": "one entity"}
+            raise UserError(f"not enough memory for even {one[self.what]} at a time")
+        if self.size >= self._asked:  # said once
+            warnings.warn(
+                f"not enough memory for {tried:,} {self.what} at once: going on with fewer",
+                stacklevel=4,
+            )
+        self.size = tried // 2
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()

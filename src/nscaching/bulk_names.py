@@ -44,8 +44,8 @@ class BulkNames:
         """Put the new names into the table."""
         first = len(self.table)
         text, ends = self.pool[: self.used].tobytes(), self.ends[first : self.count + 1].tolist()
-        for i, (start, end) in enumerate(itertools.pairwise(ends), first):
-            self.table[text[start:end].decode()] = i
+        names = [text[start:end].decode() for start, end in itertools.pairwise(ends)]
+        self.table.update(zip(names, range(first, self.count), strict=True))
 
     def _catch_up(self) -> bool:
         """Hear of names that came into the table in another way."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NameTable", "QuickTable", "quick_lines"]
 
-BULK_AFTER = 8
+BULK_AFTER = 3
 
 CONTROLS = bytes(code for code in range(256) if code < 32 or code == 127)
 UNUSUAL_TEXT = re.compile(r"[\x80-\x9f]|^\s+$", re.MULTILINE)  # control characters, blank lines

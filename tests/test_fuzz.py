@@ -12,8 +12,8 @@ NAMES = [
     *(f"a.{kind}{packed}" for kind in ("tsv", "csv", "txt", "nt", "ttl", "nq")
       for packed in ("", ".gz")),
     "a.tsv by all twins", "a.txt by all twins", "labels", "results.jsonl", "config.toml",
-    *(f"openke {name}2id.txt" for name in ("entity", "relation", "train", "test")),
-    "openke valid_neg.txt",
+    *(f"openke {name}.txt by all twins"
+      for name in ("entity2id", "relation2id", "train2id", "test2id", "valid_neg")),
     *(f"run {name}" for name in ("config.toml", "metrics.jsonl", "vocabulary.json")),
     *(f"run {name}.safetensors" for name in ("model", "cache", "triples")),
 ]  # fmt: skip

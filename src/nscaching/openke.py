@@ -139,6 +139,8 @@ def _quick_block(block: bytes, columns: int) -> Ids | None:
     gaps = columns - 1
     if line not in (b" " * gaps + b"\n", b"\t" * gaps + b"\n", b" " * gaps + b"\r\n", b""):
         return None
+    if b"\r" in line and block.count(b"\r\n") != rows:  # one inside a line is a flaw
+        return None
     if shape != line * rows or re.search(rb"[0-9]{10}", block):  # beyond nine digits: of int32
         return None
     ids = np.fromstring(block, np.int32, sep=" ") if rows else np.empty(0, np.int32)

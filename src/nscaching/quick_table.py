@@ -102,7 +102,7 @@ def quick_lines(block: bytes, separator: str) -> bytes | None:
     lines = block.count(b"\n")
     kept = CONTROLS + gap
     shape = block.translate(None, bytes(code for code in range(256) if code not in kept))
-    if shape == (gap + gap + b"\r\n") * lines:
+    if shape == (gap + gap + b"\r\n") * lines and block.count(b"\r\n") == lines:
         block = block.replace(b"\r\n", b"\n")
     elif shape != (gap + gap + b"\n") * lines:
         return None

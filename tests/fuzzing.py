@@ -15,7 +15,7 @@ from unittest import mock
 
 import torch
 
-from nscaching import KnowledgeGraph, Run, UserError, files, openke, quick_table, train
+from nscaching import KnowledgeGraph, Run, UserError, blocks, openke, quick_table, train
 from nscaching.reproduce.store import Store
 from nscaching.reproduce.task import TASKS
 from nscaching.run_folder import read_record, read_settings
@@ -183,7 +183,7 @@ def _alike(read: Callable[[bytes], object]) -> Callable[[bytes], object]:
         (quick_table, "quick_lines"): lambda block, separator: None,
         (openke, "_quick_integers"): lambda path, columns, counted, progress=None: None,
     }
-    small: dict[tuple[object, str], object] = {(files, "BLOCK"): 40}
+    small: dict[tuple[object, str], object] = {(blocks, "BLOCK"): 40}
     ways = [plain, {}, small | {(quick_table, "BULK_AFTER"): 2}, small | plain]
 
     def outcome(way: dict[tuple[object, str], object], data: bytes) -> object:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from nscaching import KnowledgeGraph, UserError, files
+from nscaching import KnowledgeGraph, UserError, blocks
 from nscaching.cli import main
 from nscaching.prefixes import Prefixes, is_short_form
 
@@ -192,7 +192,7 @@ def test_long_lines_and_literals_are_refused(tmp_path, monkeypatch):
     path = written(tmp_path, "a.ttl.gz", text)
     with pytest.raises(UserError, match=r"a\.ttl\.gz:\d+: a name or literal is longer"):
         KnowledgeGraph.load(path)
-    monkeypatch.setattr(files, "BLOCK", 7)  # a name may lie in many blocks
+    monkeypatch.setattr(blocks, "BLOCK", 7)  # a name may lie in many blocks
     assert len(named(KnowledgeGraph.load(written(tmp_path, "b.nt", nt(TRIPLES))))) == 4
 
 

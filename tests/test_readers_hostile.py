@@ -10,7 +10,7 @@ import zlib
 import numpy as np
 import pytest
 
-from nscaching import KnowledgeGraph, UserError, files, quick_table
+from nscaching import KnowledgeGraph, UserError, blocks, quick_table
 from nscaching.answers import AnswerIndex, _codes, _distinct_rows, _sort_pairs, distinct
 from nscaching.bulk_names import BulkNames
 from nscaching.kernels.cpu import names as compiled
@@ -61,8 +61,8 @@ def test_tabs_and_line_breaks_are_names_in_csv_only(tmp_path):
 @pytest.mark.parametrize("block", [5, 19])
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.tsv.gz"])
 def test_a_line_may_be_as_long_as_the_limit_and_no_longer(tmp_path, monkeypatch, name, block):
-    monkeypatch.setattr(files, "LINE_LIMIT", 20)
-    monkeypatch.setattr(files, "BLOCK", block)
+    monkeypatch.setattr(blocks, "LINE_LIMIT", 20)
+    monkeypatch.setattr(blocks, "BLOCK", block)
     row, separator = ["a" * 9, "r", "b" * 8], "," if name == "a.csv" else "\t"
     good = separator.join(row)
     assert len(good) == 20
@@ -124,7 +124,7 @@ def packed_zeros(mebibytes, unit=b"\0" * (1 << 20)):
 
 
 def test_a_file_that_is_packed_to_explode_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "UNPACKED_FREE", 8 << 20)
+    monkeypatch.setattr(blocks, "UNPACKED_FREE", 8 << 20)
     line = b"a\tr\tb\n"
     bomb = tmp_path / "a.tsv.gz"
     bomb.write_bytes(packed_zeros(64, line * (1 << 17)))
@@ -155,7 +155,7 @@ def test_bulk_names_number_as_the_plain_reader_does(tmp_path, monkeypatch, seed)
     (tmp_path / "a.tsv").write_text(text, encoding="utf-8")
     found = []
     for bulk_after in (2, 10**9, None):
-        monkeypatch.setattr(files, "BLOCK", 700)
+        monkeypatch.setattr(blocks, "BLOCK", 700)
         monkeypatch.setattr(quick_table, "BULK_AFTER", bulk_after or 1)
         if bulk_after is None:
             monkeypatch.setattr(quick_table, "quick_lines", lambda block, separator: None)
@@ -168,7 +168,7 @@ def test_bulk_names_number_as_the_plain_reader_does(tmp_path, monkeypatch, seed)
 
 
 def test_an_error_in_a_later_block_has_its_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "BLOCK", 64)
+    monkeypatch.setattr(blocks, "BLOCK", 64)
     monkeypatch.setattr(quick_table, "BULK_AFTER", 2)
     (tmp_path / "a.tsv").write_text("a\tr\tb\n" * 500 + "c\td\n")
     with pytest.raises(UserError, match=r"a\.tsv:501: expected 3 columns .* found 2: 'c\\td'"):
@@ -183,7 +183,7 @@ def test_names_that_collide_are_left_to_the_dict(tmp_path, monkeypatch):
     assert len(bulk.slots) == compiled.MOST_STEPS
     assert bulk.number(data, np.array([0]), np.array([3])) is None
     # Whatever was numbered before is kept, and the dict goes on from there.
-    monkeypatch.setattr(files, "BLOCK", 8)
+    monkeypatch.setattr(blocks, "BLOCK", 8)
     monkeypatch.setattr(quick_table, "BULK_AFTER", 2)
     calls = []
 

@@ -287,6 +287,7 @@ def test_openke_ids_with_and_without_blank_lines(tmp_path_factory, triples, blan
         ("1\n0 0 5\n", "train2id.txt:2: relation id 5 is out of range 0…4"),
         ("1\n0 -1 0\n", "train2id.txt:2: tail id -1 is out of range 0…9"),
         ("1\n4294967296 1 0\n", "train2id.txt:2: head id 4294967296 is out of range 0…9"),
+        ("\r1\n0 1 0\n", r"train2id.txt:1: control character '\\r'"),
         ("1\n0 1 \r0\n", r"train2id.txt:2: control character '\\r'"),
         ("1\n0 1 0\0\n", r"train2id.txt:2: control character '\\x00'"),
         (b"1\n0 1 \xff\n", "train2id.txt:2: not UTF-8"),

@@ -118,7 +118,7 @@ def _quick_integers(
         for number, block in read_blocks(path, progress):
             if number == 1 and counted:
                 first, _, block = block.partition(b"\n")
-                count = _natural(first.decode("ascii", "replace").strip())
+                count = _natural(first.decode("ascii", "replace").removesuffix("\r"))
             ids = _quick_block(block, columns)
             if ids is None:
                 return None

@@ -108,9 +108,9 @@ def _drawing(plan: Plan) -> int:
         return _generating(plan, plan.generator)
     if not plan.sampler.has_cache:
         return 10 * LONG * plan.batch * max(1, plan.negatives)
-    known = config.filter_known or model.form not in FORMS
+    plain = config.filter_known or model.form not in FORMS or config.draw != "uniform"
     rounded = config.candidate_rows == "bfloat16"
-    if plan.kernels != "reference" and not known:
+    if plan.kernels != "reference" and not plain:
         queries = 2 * 2 * size(model.entity) // model.entities * plan.batch
         on_cpu = plan.kernels == "numba" and (rounded or not plan.compiled)
         return queries + (4 * size(model.entity) if on_cpu else 0)

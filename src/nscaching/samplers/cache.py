@@ -12,12 +12,14 @@ from nscaching.graph import KnowledgeGraph, Side
 from nscaching.kernels import (
     HEAD_FRESH,
     HEAD_NOISE,
+    SLOT,
     TAIL_FRESH,
     TAIL_NOISE,
     CacheSide,
     Kernels,
     Refresh,
 )
+from nscaching.kernels.random import gumbel
 from nscaching.models import Model
 from nscaching.samplers._base import SAMPLERS, Sampler
 from nscaching.strategies import repeated, select
@@ -78,13 +80,14 @@ class NSCaching(Sampler):
         self.refreshing = (epoch - 1) % (self.config.lazy + 1) == 0
 
     def phase(self) -> object:
-        """Steps with a refresh do more; what is known, or drawn by score, takes other ways."""
-        plain = self.config.draw == "uniform" and not self.config.filter_known
-        return ("refresh" if self.refreshing else "draw") if plain else None
+        """Steps with a refresh do more; with what is known to be left out, none is like another."""
+        if self.config.filter_known:
+            return None
+        return "refresh" if self.refreshing else "draw"
 
     def negatives(self, batch: Batch, model: Model) -> Negatives:
         """Draw entities from the head cache or the tail cache of each triple (steps 5 to 7)."""
-        if self.phase() is not None:
+        if self.config.draw == "uniform" and not self.config.filter_known:
             caches = [self.cache[side] for side in Side]
             chance, count = self.head_probability, self.count
             self.drawn = self.kernels.draw(
@@ -104,8 +107,9 @@ class NSCaching(Sampler):
         if self.config.draw != "uniform":
             query = self.sides[side]
             scores = model.score_candidates(side, query.anchor[key], query.relation[key], cached)
-        slots = select(self.config.draw, scores, self.count, self.random)
-        return cached.gather(1, slots)
+        # Of the two sides one is used: they may share the noise.
+        noise = gumbel(self.kernels.bits(SLOT, self.seed, self.tick, *cached.shape))
+        return cached.gather(1, select(self.config.draw, scores, self.count, noise))
 
     def update(self, batch: Batch, model: Model) -> None:
         """Refresh the head cache and the tail cache of the batch (step 8, Algorithm 3)."""

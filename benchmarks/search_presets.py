@@ -4,7 +4,8 @@ python benchmarks/search_presets.py SAMPLER STAGE [--data …] [--seconds 300] [
 
 SAMPLER is bernoulli (the paper's grid, for [paper]) or nscaching (a wider one, for [cache]).
 Stage 1 changes one thing at a time around a centre, with TransE and DistMult. Stage 2 puts the
-changes that helped together, for every model of the same family. Stage 3 trains the best of those
+changes that helped together, for every model of the same family (for nscaching: those chosen
+below). Stage 3 trains the best of those
 for as long as the paper does. Each training is a line of benchmarks/results/presets-SAMPLER.jsonl;
 what is there already is not trained again, so that a stage may be stopped and called again.
 """
@@ -84,6 +85,50 @@ WIDE: dict[str, list[list[Settings]]] = {
 }
 AXES = {"bernoulli": PAPER, "nscaching": WIDE}
 
+# Changes to be tried together, chosen after a look at stage 1.
+CHOSEN: dict[tuple[str, str], list[Settings]] = {
+    ("wn18rr", "TransE"): [
+        {"margin": 10.0},
+        {"margin": 14.0},
+        {"margin": 10.0, "temperature": 0.5},
+    ],
+    ("wn18rr", "DistMult"): [
+        {"temperature": 2.0},
+        {"temperature": 2.0, "batch_size": 1024},
+        {"temperature": 2.0, "lr": 3e-4},
+    ],
+    ("wn18", "TransE"): [
+        {"margin": 7.0},
+        {"margin": 7.0, "candidates": "slots"},
+        {"margin": 7.0, "temperature": 0.5},
+    ],
+    ("wn18", "DistMult"): [
+        {"penalty": 0.003},
+        {"penalty": 0.003, "candidates": "slots"},
+        {"penalty": 0.01, "batch_size": 1024},
+    ],
+    ("fb15k237", "TransE"): [
+        {"margin": 6.0, "temperature": 2.0},
+        {"margin": 8.0, "temperature": 2.0, "side": "uniform"},
+        {"margin": 6.0, "side": "uniform"},
+    ],
+    ("fb15k237", "DistMult"): [
+        {"lr": 3e-4},
+        {"lr": 3e-4, "penalty": 0.3},
+        {"lr": 3e-4, "side": "uniform"},
+    ],
+    ("fb15k", "TransE"): [
+        {"margin": 3.0, "side": "uniform"},
+        {"margin": 2.0, "side": "uniform"},
+        {"margin": 3.0, "side": "uniform", "draw": "importance"},
+    ],
+    ("fb15k", "DistMult"): [
+        {"lr": 3e-3, "side": "uniform"},
+        {"lr": 1e-3, "side": "uniform", "penalty": 0.03},
+        {"lr": 2e-3, "side": "uniform", "penalty": 0.01},
+    ],
+}
+
 
 def around(sampler: str, family: str) -> list[Settings]:
     """Return the centre and each change of it."""
@@ -139,6 +184,9 @@ def trials(chosen: argparse.Namespace, found: list[Settings]) -> list[Settings]:
             elif chosen.stage == 2:
                 known = scores(found, data, family, first)
                 settings, epochs = together(chosen.sampler, family, known), second
+                if chosen.sampler == "nscaching":
+                    centre = CENTRES[chosen.sampler][family]
+                    settings = [centre | changes for changes in CHOSEN[data, family]]
             elif chosen.stage == 3:
                 known = scores(found, data, model, second)
                 settings = [json.loads(max(known, key=lambda text: known[text]))] if known else []

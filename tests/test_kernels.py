@@ -249,7 +249,7 @@ def test_a_model_of_a_user(twin, own, candidates):
 @pytest.mark.parametrize("draw", ["importance", "top"])
 @pytest.mark.parametrize("model", ["TransD", "ComplEx"])
 def test_draws_by_score(twin, model, draw):
-    # In a first step Adam makes whole steps of gradients that are zero but for rounding: small ones.
+    # Adam's first steps are as long for gradients that are zero but for rounding: keep them short.
     settings = {"draw": draw, "lr": 1e-6}
     losses, cache, mrr = trained(model, "reference", twin, **settings)
     twin_losses, twin_cache, twin_mrr = trained(model, twin, twin, **settings)

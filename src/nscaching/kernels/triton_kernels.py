@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,6 +32,18 @@ PURPOSES = 8
 # Numbers of the candidates' rows that a refresh holds at once; more warps or longer pieces were
 # slower on an H200.
 CHUNK = 16
+
+
+# Numbers that a thread holds of them where rows are read more than once (of 255 registers).
+HELD = 224
+
+
+def warps_of(form: Form | None, candidates: int, size: int) -> int:
+    """Return how many warps refresh a key, for a power of two of candidates of so many numbers."""
+    if form is not Form.SHIFTED:
+        return max(4, candidates // 64)
+    threads = candidates * math.ceil(size / CHUNK) * CHUNK / HELD
+    return max(2, candidates // 64, int(triton.next_power_of_2(math.ceil(threads / 32))))
 
 
 class TritonKernels(Kernels):
@@ -127,7 +140,7 @@ class TritonKernels(Kernels):
             kind, has_shift = forms.GIVEN.value, shift is not None
             rows = rows.bfloat16() if bfloat16 else rows
         size, many = rows.shape[1], triton.next_power_of_2(config.n1 + config.n2)
-        warps = max(2 if model.form is Form.SHIFTED else 4, many // 64)
+        warps = warps_of(model.form, many, size)
         for cache, key in zip(asked.sides, asked.keys, strict=True):
             owner, n = self._owner(cache), len(key)
             query = direction = rows

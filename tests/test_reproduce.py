@@ -213,6 +213,21 @@ def test_a_killed_process_is_continued(presets, tmp_path):
     assert found == [("bernoulli", 1), ("nscaching", 1), ("bernoulli", 2), ("nscaching", 2)]
 
 
+def test_ctrl_c_says_how_to_go_on(make, presets, tmp_path, monkeypatch, capsys):
+    made, _ = make(models=("TransE",), samplers=("bernoulli",), protocol=("paper",))
+    monkeypatch.setattr(loop, "train", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    words = ["--out", str(tmp_path / "results"), "--presets", str(presets())]
+    for name, value in QUICK.items():
+        words += [f"--{name.replace('_', '-')}", str(value[0] if name == "data" else value)]
+    with pytest.raises(SystemExit) as stop:
+        main(["reproduce", "link-prediction", "--models", "TransE", "--starts", "scratch", *words])
+    assert stop.value.code == 130
+    *_, line, last = capsys.readouterr().err.splitlines()
+    # bernoulli, kbgan and nscaching; of the cache without kbgan
+    assert line == f"1 of 5 trainings are kept in {made.lines}; the same command goes on from there"
+    assert last == "nscaching: stopped"
+
+
 def test_a_line_cut_short_is_trained_again(make):
     few = {"models": ("TransE",), "samplers": ("bernoulli",), "protocol": ("paper",), "seeds": 2}
     made, _ = make(**few)
@@ -442,6 +457,8 @@ def test_the_table_of_triplet_classification(table):
     [
         ("--models TransX", "unknown model 'TransX'; known: "),
         ("--models RESCAL --data wn18", "unknown preset 'wn18-rescal'; known: "),
+        ("--data world", "world-transe.toml in it"),
+        ("--data wn18 --presets none", "none: no such folder of presets"),
         ("--data wn19", "unknown data set 'wn19'; known: world, wn18, "),
         ("--samplers kbgam", "unknown sampler 'kbgam'; known: pretrained, bernoulli, "),
         ("--starts cold", "invalid choice"),
@@ -475,7 +492,11 @@ def test_json_and_table_of_the_verb(capsys, presets, small, tmp_path, monkeypatc
     out = capsys.readouterr().out
     mrr = f"{found['rows'][0]['figures']['mrr']['ours']:.4f}"
     assert f"world TransE bernoulli     paper's protocol  {mrr}" in out
+    assert "2 rows are of fewer epochs than the paper's" in out
     assert "results: results/link-prediction.jsonl" in out
+    with pytest.raises(SystemExit):
+        main([*asked, "--out", "presets/world-transe.toml"])
+    assert "presets/world-transe.toml: cannot write there: " in capsys.readouterr().err
     presets("ComplEx", dim=3, cache="lr = 1e30\nbatch_size = 16")
     with pytest.raises(SystemExit) as stop:
         main([*asked, "--models", "ComplEx"])

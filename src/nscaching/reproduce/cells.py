@@ -162,7 +162,12 @@ def _config(
 ) -> TrainConfig:
     folder = user_path(asked.presets) if asked.presets else presets.FOLDER
     name = f"{data}-{model}".lower()
-    where, config = presets.load(name, protocol, folder)
+    try:
+        where, config = presets.load(name, protocol, folder)
+    except UserError as error:
+        if name in presets.names(folder) or not folder.is_dir():
+            raise
+        raise UserError(f"{error}; or give --presets FOLDER with {name}.toml in it") from None
     if (_data(where), MODELS.canonical(config.model)) != (data, model):
         raise UserError(f"{folder / name}.toml is for {config.model} on {where}")
     config = dataclasses.replace(config, validate_every=asked.validate_every, seed=seed)

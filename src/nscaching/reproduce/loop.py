@@ -78,7 +78,12 @@ def reproduce(
         raise UserError(f"{store.path}: there are no results yet to make a table of")
     if not table_only:
         with store.adding():
-            _train_missing(wanted, store, outcome, say, time_limit, write)
+            try:
+                _train_missing(wanted, store, outcome, say, time_limit, write)
+            except KeyboardInterrupt:
+                kept = f"{sum(map(store.has, wanted))} of {len(wanted)} trainings are kept"
+                say(f"{kept} in {store.path}; the same command goes on from there")
+                raise
     write()
     return outcome
 

@@ -73,8 +73,12 @@ class Store:
     @contextmanager
     def adding(self) -> Iterator[None]:
         """Keep other processes from adding to this file, and drop what a killed one left."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as file:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            opened = self.path.open("ab")
+        except OSError as error:
+            raise UserError(f"{self.folder}: cannot write there: {error.strerror}") from error
+        with opened as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

@@ -449,6 +449,24 @@ def test_the_table_of_triplet_classification(table):
     assert made.summaries[0].in_paper == 4
 
 
+def test_what_another_table_was_trained_for_is_shown_where_the_paper_has_it(table, tmp_path):
+    found = [
+        line("nscaching", "scratch", 0.2, data="wn18rr", model=model)
+        for model in ("TransE", "TransD", "ComplEx")
+    ]
+    for one in found:
+        one["test"]["accuracy"] = 0.87
+    table(found)  # of link prediction
+    own = line("nscaching", "scratch", 0.2, data="world")
+    own["test"]["accuracy"] = 0.87
+    made, _ = table([own], CLASSES)
+    shown = [(row.data, row.model) for row in made.rows]
+    assert shown == [("wn18rr", "TransD"), ("wn18rr", "ComplEx"), ("world", "TransE")]
+    asked = Asked(models=("TransE",), data=("wn18rr",))
+    made = reproduce(CLASSES, asked, tmp_path, print, table_only=True)
+    assert ("wn18rr", "TransE") in [(row.data, row.model) for row in made.rows]
+
+
 # On the command line.
 
 

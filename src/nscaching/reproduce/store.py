@@ -29,6 +29,8 @@ class Store:
         self.folder, self.task = folder, task
         self.path = folder / f"{task.name}.jsonl"
         self.lines: list[Line] = []
+        self.own: set[tuple[str, str]] = set()
+        """Data and model of what was trained for this task itself."""
         self._marks: list[str] = []  # of each line, its fingerprint
         self._done: set[tuple[Cell, str]] = set()
         self._file: IO[bytes] | None = None
@@ -55,9 +57,11 @@ class Store:
         if not sound:
             raise UserError(f"{path}:{number}: not a line of results")
         if all(measure.name in line["test"] for measure in self.task.measures):
-            self._keep(line, mark)
+            self._keep(line, mark, path == self.path)
 
-    def _keep(self, line: Line, mark: str) -> None:
+    def _keep(self, line: Line, mark: str, own: bool = True) -> None:
+        if own:
+            self.own.add((line["data"], line["model"]))
         self.lines.append(line)
         self._marks.append(mark)
         self._done.add((cell(line), mark))

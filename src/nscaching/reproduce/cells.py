@@ -18,10 +18,11 @@ from nscaching.reproduce.asked import Asked
 from nscaching.reproduce.task import Task
 from nscaching.samplers import SAMPLERS
 
-__all__ = ["GENERATOR", "PRETRAINED", "Cell", "Training", "fingerprint", "plan"]
+__all__ = ["GENERATOR", "PRETRAINED", "STARTS_FROM", "Cell", "Training", "fingerprint", "plan"]
 
 PRETRAINED, GENERATOR = "pretrained", "generator"
 """A short Bernoulli training to start from: of the model, or of the generator if it is not that."""
+STARTS_FROM = (PRETRAINED, GENERATOR)
 
 EPOCHS = {"bernoulli": 3000}
 OTHER_EPOCHS = 1000

@@ -23,7 +23,7 @@ from nscaching.graph import KnowledgeGraph
 from nscaching.progress import SeriesDisplay, duration
 from nscaching.reproduce import markdown
 from nscaching.reproduce.asked import Asked
-from nscaching.reproduce.cells import GENERATOR, PRETRAINED, Cell, Training, plan
+from nscaching.reproduce.cells import STARTS_FROM, Cell, Training, plan
 from nscaching.reproduce.store import Line, Store, cell
 from nscaching.reproduce.tables import Row, Summary, rows, summaries
 from nscaching.reproduce.task import Task
@@ -179,7 +179,7 @@ def _train(training: Training, graph: KnowledgeGraph, store: Store, name: str) -
         run = train(graph, config, observe=display.observe, progress=display.progress)
     measured = _measure(run, store.task)
     seconds = time.perf_counter() - began
-    if training.cell.sampler in (PRETRAINED, GENERATOR):
+    if training.cell.sampler in STARTS_FROM:
         run.save(_folder(store, training), overwrite=True)
     return {
         **training.cell._asdict(),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from nscaching.errors import UserError
-from nscaching.reproduce.cells import Cell, Training, fingerprint
+from nscaching.reproduce.cells import STARTS_FROM, Cell, Training, fingerprint
 from nscaching.reproduce.task import TASKS, Task
 
 __all__ = ["Line", "Store", "cell"]
@@ -60,7 +60,7 @@ class Store:
             self._keep(line, mark, path == self.path)
 
     def _keep(self, line: Line, mark: str, own: bool = True) -> None:
-        if own:
+        if own and line["sampler"] not in STARTS_FROM:
             self.own.add((line["data"], line["model"]))
         self.lines.append(line)
         self._marks.append(mark)

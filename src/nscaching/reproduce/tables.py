@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from nscaching.paper import misprint
-from nscaching.reproduce.cells import EPOCHS, GENERATOR, OTHER_EPOCHS, PRETRAINED, Training
+from nscaching.reproduce.cells import (
+    EPOCHS,
+    GENERATOR,
+    OTHER_EPOCHS,
+    PRETRAINED,
+    STARTS_FROM,
+    Training,
+)
 from nscaching.reproduce.store import Line, Store, cell
 from nscaching.reproduce.task import Measure, Task
 
@@ -97,7 +104,7 @@ def rows(store: Store, wanted: Iterable[Training] = ()) -> list[Row]:
     wanted, task = list(wanted), store.task
     preferred = {training.fingerprint for training in wanted}
     shown = {(data, model) for data in task.data for model in task.models} | store.own
-    shown |= {training.cell[:2] for training in wanted if training.cell.sampler != GENERATOR}
+    shown |= {training.cell[:2] for training in wanted if training.cell.sampler not in STARTS_FROM}
     groups: dict[tuple[str, ...], dict[str, dict[int, Line]]] = {}
     for line, mark in store:
         *key, seed = cell(line)

@@ -97,8 +97,8 @@ def _panel(axes: Axes, panel: Panel, names: list[str]) -> dict[str, Any]:
         handles[line.label] = _draw(axes, panel, line, look)
     _scale(axes, panel)
     if panel.mark is not None:
-        line = axes.axvline(panel.mark, color=MARGIN, ls="--", lw=1.2)
-        handles[panel.mark_label] = line  # words beside it would lie on some curve
+        mark = axes.axvline(panel.mark, color=MARGIN, ls="--", lw=1.2)
+        handles[panel.mark_label] = mark  # words beside it would lie on some curve
     axes.set_xlabel(panel.x_label)
     axes.set_ylabel(panel.y_label)
     axes.set_title("\n".join(map(plain, panel.title)))

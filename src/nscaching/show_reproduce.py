@@ -88,5 +88,5 @@ def outcome(made: Outcome, as_json: bool) -> None:
         say(f"{short} rows are of fewer epochs than the paper's; {made.table.name} says which")
     for summary in made.summaries:
         say(str(summary))
-    left = f"; {made.left} trainings are left for the next time" if made.left else ""
+    left = f"; left for the next time: {made.left} of the trainings" if made.left else ""
     say(f"table: {made.table}", f"results: {made.lines}{left}")

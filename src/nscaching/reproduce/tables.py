@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nscaching.paper import misprint
+from nscaching.progress import duration
 from nscaching.reproduce.cells import (
     EPOCHS,
     GENERATOR,
@@ -167,6 +168,8 @@ class Summary:
     """Cells more than 3% below the paper."""
     against_bernoulli: int
     above_bernoulli: int
+    seconds: float
+    """Of training all its cells once."""
 
     def __str__(self) -> str:
         far = "; ".join(self.far_below) or "none"
@@ -174,7 +177,8 @@ class Summary:
             f"{self.sampler}, {self.start}, {PROTOCOLS.get(self.protocol, self.protocol)}: "
             f"at or above the paper in {self.at_or_above} of {self.compared} cells "
             f"(the paper has {self.in_paper}); more than 3% below: {far}; "
-            f"above our own Bernoulli in {self.above_bernoulli} of {self.against_bernoulli}"
+            f"above our own Bernoulli in {self.above_bernoulli} of {self.against_bernoulli}; "
+            f"{duration(self.seconds)} of training, each cell once"
         )
 
 
@@ -214,4 +218,5 @@ def _summary(task: Task, found: Sequence[Row], start: str, protocol: str) -> Sum
         ),
         against_bernoulli=len(contests),
         above_bernoulli=sum(contests),
+        seconds=sum(row.seconds for row in mine),
     )

@@ -138,6 +138,14 @@ def test_sizes_show_both_sweeps_and_the_best(tmp_path):
     assert not notes
 
 
+def test_runs_that_differ_in_more_than_is_compared_are_told(tmp_path):
+    found = logs(tmp_path, {"n1": 10, "seed": 1}, {"n1": 50, "lr": 0.1, "draw": "top"})
+    said = "these runs of TransD on toy differ in {} too"
+    assert said.format("--lr, --draw") in pages_of(sizes, found)[1]
+    plain_runs = logs(tmp_path / "others", {"sampler": "bernoulli", "lr": 0.5})
+    assert said.format("--lr, --n1") in pages_of(strategies, [*plain_runs, *found])[1]
+
+
 def test_sizes_of_several_seeds_are_averaged(tmp_path):
     runs = [{"n1": n1, "seed": seed} for n1 in (10, 50) for seed in (1, 2)]
     found = logs(tmp_path, *runs, traced=False)

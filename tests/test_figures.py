@@ -10,15 +10,16 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from figure_logs import some_graph, some_run, watch
 from nscaching import Run
 from nscaching.cli import main
 from nscaching.errors import UserError
 from nscaching.figures import KINDS, convergence, distribution, draw, gradients, sizes, strategies
-from nscaching.figures._drawing import _look, plain, shorten
+from nscaching.figures._drawing import _look, plain, shorten, write
 from nscaching.figures._logs import Log, by_sampler
-from nscaching.figures._pages import MOST_POINTS, evenly
+from nscaching.figures._pages import MOST_POINTS, Line, Page, Panel, evenly
 
 SHORT = {"epochs": 40, "step": 10}
 ODD = "$x_{ a\tb\nc \x1b[31m 猫 <b>&amp;--> \ud800"
@@ -124,6 +125,7 @@ def test_strategies_name_the_run_that_lacks_a_measure(tmp_path):
 def test_sizes_show_both_sweeps_and_the_best(tmp_path):
     pairs = [(10, 50), (50, 50), (90, 50), (50, 10), (70, 70)]
     found = logs(tmp_path, *({"n1": n1, "n2": n2} for n1, n2 in pairs))
+    found[0].rankings("valid")[1]["mrr"] = 0.99  # where test MRR is not at its best
     (page,), notes = pages_of(sizes, found)
     curves1, best1, curves2, best2 = page.panels
     assert list(drawn(curves1)) == ["N1 = 10", "N1 = 50", "N1 = 90"]
@@ -135,6 +137,14 @@ def test_sizes_show_both_sweeps_and_the_best(tmp_path):
     assert drawn(best1)["best"][0] == (10, test[chosen]["mrr"])
     assert [x for x, _ in drawn(best2)["best"]] == [10, 50]
     assert not notes
+
+
+def test_runs_that_differ_in_more_than_is_compared_are_told(tmp_path):
+    found = logs(tmp_path, {"n1": 10, "seed": 1}, {"n1": 50, "lr": 0.1, "draw": "top"})
+    said = "these runs of TransD on toy differ in {} too"
+    assert said.format("--lr, --draw") in pages_of(sizes, found)[1]
+    plain_runs = logs(tmp_path / "others", {"sampler": "bernoulli", "lr": 0.5})
+    assert said.format("--lr, --n1") in pages_of(strategies, [*plain_runs, *found])[1]
 
 
 def test_sizes_of_several_seeds_are_averaged(tmp_path):
@@ -315,6 +325,36 @@ def test_every_kind_is_written_from_the_command_line(tmp_path, capsys, monkeypat
         assert {row["data"] for row in rows} == {graph.name}
         if kind == "distribution":
             assert {row["head"] for row in rows} == {names[0]}
+
+
+def saved(page, folder, monkeypatch):
+    """Write a page; return the figure as it was when the PNG was written."""
+    figures = []
+    save = Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, path, **k: figures.append(self) or save(self, path, **k)
+    )
+    write(page, *(folder / f"x.{end}" for end in ("png", "svg", "csv")))
+    return figures[0]
+
+
+def test_nothing_is_cut_off_where_ticks_follow_the_layout(tmp_path, monkeypatch):
+    # So high that a first layout makes room for ticks of two digits, and then there are three.
+    points = [{"x": 1, "y": 0.0612}, {"x": 10, "y": 0.2414}]
+    lines = [Line(f"N1 = {i}", points, "x", "y") for i in range(5)]
+    panel = Panel("epoch", "test MRR", lines, ("N2 = 50",), legend=True)
+    figure = saved(Page([panel, panel], 1, "title", panel_height=3.1), tmp_path, monkeypatch)
+    assert all(axes.get_tightbbox().x0 >= 0 for axes in figure.axes)
+
+
+def test_the_margin_is_a_line_that_the_legend_names(tmp_path, monkeypatch):
+    (page,), _ = pages_of(distribution, [watched(tmp_path)])
+    figure = saved(page, tmp_path, monkeypatch)
+    for axes in figure.axes:
+        *_, line = axes.lines
+        assert (list(line.get_xdata()), line.get_linestyle()) == ([-4.0, -4.0], "--")
+        *_, label = axes.get_legend().get_texts()
+        assert label.get_text() == "D = −margin = −4"
 
 
 def test_files_come_out_the_same_and_are_not_overwritten(tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from html.parser import HTMLParser
@@ -239,6 +240,24 @@ def test_the_start_of_the_cache_is_shown_where_it_was_recorded(saved, tmp_path):
         assert "The start was not recorded" in render(run)
     save_file({"head_cache": torch.zeros(2, 2), "tail_cache": torch.zeros(2, 2)}, start)
     assert "The start was not recorded" in render(run)
+
+
+def test_a_cached_answer_is_marked_whatever_split_knows_it():
+    rows = {"train": [(0, 0, 1)], "valid": [(0, 0, 2)], "test": [(0, 0, 3)]}
+    run = train(graph_of(entities=6, **rows), **TINY)
+    for rows in run.sampler_state.values():
+        rows.copy_(torch.arange(rows.shape[1]) % 6)
+    (card,) = (part for part in render(run).split("<article>") if "<h4>after</h4>" in part)
+    assert "True: <bdi>e1</bdi>, <bdi>e2</bdi>, <bdi>e3</bdi>" in card
+    marked = re.findall(r"<bdi>(e\d)</bdi> <span class=\"badge *\">known", card)
+    assert sorted(marked) == ["e1", "e2", "e3"]
+
+
+def test_fewer_epochs_than_were_asked_for_are_said(saved):
+    run = Run.load(saved.path, "cpu")
+    assert "asked for" not in render(run)
+    run.config = dataclasses.replace(run.config, epochs=1000)
+    assert "1,000 epochs were asked for" in check(render(run)).words
 
 
 # Names.

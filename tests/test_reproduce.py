@@ -213,6 +213,21 @@ def test_a_killed_process_is_continued(presets, tmp_path):
     assert found == [("bernoulli", 1), ("nscaching", 1), ("bernoulli", 2), ("nscaching", 2)]
 
 
+def test_ctrl_c_says_how_to_go_on(make, presets, tmp_path, monkeypatch, capsys):
+    made, _ = make(models=("TransE",), samplers=("bernoulli",), protocol=("paper",))
+    monkeypatch.setattr(loop, "train", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    words = ["--out", str(tmp_path / "results"), "--presets", str(presets())]
+    for name, value in QUICK.items():
+        words += [f"--{name.replace('_', '-')}", str(value[0] if name == "data" else value)]
+    with pytest.raises(SystemExit) as stop:
+        main(["reproduce", "link-prediction", "--models", "TransE", "--starts", "scratch", *words])
+    assert stop.value.code == 130
+    *_, line, last = capsys.readouterr().err.splitlines()
+    # bernoulli, kbgan and nscaching; of the cache without kbgan
+    assert line == f"1 of 5 trainings are kept in {made.lines}; the same command goes on from there"
+    assert last == "nscaching: stopped"
+
+
 def test_a_line_cut_short_is_trained_again(make):
     few = {"models": ("TransE",), "samplers": ("bernoulli",), "protocol": ("paper",), "seeds": 2}
     made, _ = make(**few)
@@ -354,11 +369,14 @@ def test_the_table_sets_ours_beside_the_papers(table):
     assert "Trained on: a machine, nscaching 1, PyTorch 2." in text
     assert [str(summary) for summary in made.summaries] == [
         f"nscaching, scratch, {paper}: at or above the paper in 0 of 2 cells (the paper has 20); "
-        "more than 3% below: TransE on wn18 (9.8%); above our own Bernoulli in 1 of 2",
+        "more than 3% below: TransE on wn18 (9.8%); above our own Bernoulli in 1 of 2; "
+        "24 s of training, each cell once",
         f"nscaching, scratch, {cache}: at or above the paper in 1 of 1 cells (the paper has 20); "
-        "more than 3% below: none; above our own Bernoulli in 1 of 1",
+        "more than 3% below: none; above our own Bernoulli in 1 of 1; "
+        "33 min of training, each cell once",
         f"nscaching, pretrain, {paper}: at or above the paper in 0 of 1 cells (the paper has 20); "
-        "more than 3% below: none; above our own Bernoulli in 1 of 1",
+        "more than 3% below: none; above our own Bernoulli in 1 of 1; "
+        "12 s of training, each cell once",
     ]
     assert all(str(summary) in text for summary in made.summaries)
 
@@ -434,6 +452,26 @@ def test_the_table_of_triplet_classification(table):
     assert made.summaries[0].in_paper == 4
 
 
+def test_what_another_table_was_trained_for_is_shown_where_the_paper_has_it(table, tmp_path):
+    found = [
+        line("nscaching", "scratch", 0.2, data="wn18rr", model=model)
+        for model in ("TransE", "TransD", "ComplEx")
+    ]
+    for one in found:
+        one["test"]["accuracy"] = 0.87
+    table(found)  # of link prediction
+    own = line("nscaching", "scratch", 0.2, data="world")
+    start = line("pretrained", "", 0.2, data="wn18rr")  # that KBGAN's generator starts from
+    for one in (own, start):
+        one["test"]["accuracy"] = 0.87
+    made, _ = table([own, start], CLASSES)
+    shown = [(row.data, row.model) for row in made.rows]
+    assert shown == [("wn18rr", "TransD"), ("wn18rr", "ComplEx"), ("world", "TransE")]
+    asked = Asked(models=("TransE",), data=("wn18rr",))
+    made = reproduce(CLASSES, asked, tmp_path, print, table_only=True)
+    assert ("wn18rr", "TransE") in [(row.data, row.model) for row in made.rows]
+
+
 # On the command line.
 
 
@@ -442,6 +480,8 @@ def test_the_table_of_triplet_classification(table):
     [
         ("--models TransX", "unknown model 'TransX'; known: "),
         ("--models RESCAL --data wn18", "unknown preset 'wn18-rescal'; known: "),
+        ("--data world", "world-transe.toml in it"),
+        ("--data wn18 --presets none", "none: no such folder of presets"),
         ("--data wn19", "unknown data set 'wn19'; known: world, wn18, "),
         ("--samplers kbgam", "unknown sampler 'kbgam'; known: pretrained, bernoulli, "),
         ("--starts cold", "invalid choice"),
@@ -475,7 +515,11 @@ def test_json_and_table_of_the_verb(capsys, presets, small, tmp_path, monkeypatc
     out = capsys.readouterr().out
     mrr = f"{found['rows'][0]['figures']['mrr']['ours']:.4f}"
     assert f"world TransE bernoulli     paper's protocol  {mrr}" in out
+    assert "2 rows are of fewer epochs than the paper's" in out
     assert "results: results/link-prediction.jsonl" in out
+    with pytest.raises(SystemExit):
+        main([*asked, "--out", "presets/world-transe.toml"])
+    assert "presets/world-transe.toml: cannot write there: " in capsys.readouterr().err
     presets("ComplEx", dim=3, cache="lr = 1e30\nbatch_size = 16")
     with pytest.raises(SystemExit) as stop:
         main([*asked, "--models", "ComplEx"])

@@ -292,7 +292,11 @@ def test_the_best_settings_train_as_they_are(data, tmp_path, monkeypatch, capsys
     cli.main(words_of(data, "--trials", 3, epochs=1, seed=1))
     out, err = capsys.readouterr()
     folder = Path("tuning") / "data-transe-nscaching-my"
-    assert f"train with the best: nscaching train --config {folder}/best.toml" in out
+    assert out.endswith(
+        f"\n\nin {folder}: best.toml, trials.csv, tuning.png\n"
+        f"train with the best: nscaching train --config {folder}/best.toml\n"
+    )
+    assert out.startswith("TransE with nscaching on data: 3 trials, 3 finished\n")
     assert re.search(r"^ what mattered +share +value +trials +mean MRR +best MRR", out, re.M)
     assert "tuning dim 2, 3; lr 0.001, 0.01, 0.1; margin 1 to 4\n" in err
     assert len(re.findall(r"^trial \d/3  MRR 0\.\d{4}  dim ", err, re.M)) == 3

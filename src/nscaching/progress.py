@@ -37,6 +37,7 @@ class Bar:
     def __init__(self, name: str, total: float | None = None) -> None:
         self.name, self.total, self.done, self.latest = visible(name), total, 0.0, ""
         self.first = 0.0  # what was done before
+        self.under_way = False
         self.console = Console(stderr=True, highlight=False)
         self.began = self.last_line = time.monotonic()
         self.bars = Progress(
@@ -64,6 +65,9 @@ class Bar:
 
     def show(self, done: float, total: float | None, latest: str) -> None:
         """Say how far it is, and what is new."""
+        if done > self.first and not self.under_way:
+            # What came before the first report, such as compiling, comes once: no pace to judge by.
+            self.under_way, self.first, self.began = True, done, time.monotonic()
         self.done, self.total, self.latest = done, total, visible(latest)
         self.bars.update(self.task, completed=done, total=total, latest=self.latest)
         if time.monotonic() - self.last_line > LOG_SECONDS:
@@ -72,7 +76,7 @@ class Bar:
     def stage(self, what: str, done: float, of: float) -> None:
         """Say how far one of several parts is; time left is counted from its own beginning."""
         if not self.latest.startswith(what):
-            self.began = time.monotonic()
+            self.first, self.under_way = 0.0, False
             self.bars.reset(self.task)
         self.show(done, of, f"{what} {100 * done / of:.0f}%")
 
@@ -83,8 +87,7 @@ class Bar:
             left = ""
             if self.total and self.first < self.done < self.total:
                 pace = (self.last_line - self.began) / (self.done - self.first)
-                seconds = pace * (self.total - self.done)
-                left = f"  {seconds:.0f} s left"
+                left = f"  {duration(pace * (self.total - self.done))} left"
             self.console.print(Text(f"{self.name}: {self.latest}{left}"), soft_wrap=True)
 
 

@@ -84,7 +84,9 @@ def outcome(made: Outcome, as_json: bool) -> None:
         )
     headings = ["cell", "settings", first, "paper", "difference", "verdict", "seconds", "seeds"]
     print_table(headings, rows, made.task.title)
+    if short := sum(row.short > 0 for row in made.rows):
+        say(f"{short} rows are of fewer epochs than the paper's; {made.table.name} says which")
     for summary in made.summaries:
         say(str(summary))
-    left = f"; {made.left} trainings are left for the next time" if made.left else ""
+    left = f"; left for the next time: {made.left} of the trainings" if made.left else ""
     say(f"table: {made.table}", f"results: {made.lines}{left}")

@@ -73,13 +73,14 @@ def tuning(tuning: Tuning, as_json: bool) -> None:
     if not shares:
         say("(shares need some more trials)")
     print_table(["what mattered", "share", "value", "trials", "mean MRR", "best MRR"], rows)
-    say(f"\nin {tuning.path}: {BEST}, {TRIALS}, {PLOT}\ntrain with the best: {command}")
+    say("", f"in {tuning.path}: {BEST}, {TRIALS}, {PLOT}", f"train with the best: {command}")
 
 
 def _count(tuning: Tuning) -> str:
     states = [trial.state for trial in tuning.trials]
     parts = [f"{states.count(s)} {s}" for s in ("finished", "pruned", "failed") if s in states]
-    return f"{len(states)} trials, {', '.join(parts)}"
+    count = f"{len(states)} trials" if len(states) != 1 else "1 trial"
+    return f"{count}, {', '.join(parts)}"
 
 
 def _figures(tuning: Tuning, shares: dict[str, float], command: str) -> dict[str, Any]:

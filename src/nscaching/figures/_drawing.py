@@ -51,6 +51,7 @@ def write(page: Page, png: Path, svg: Path, data: Path) -> None:
         height = page.panel_height * rows + 0.5
         figure = Figure(figsize=(WIDTH, height), dpi=150, layout="constrained")
         _fill(figure, page, rows)
+        figure.draw_without_rendering()  # ticks follow the first layout, and the second the ticks
         figure.savefig(png)
         figure.set_layout_engine("none")  # stays as it is: to lay it out takes half of the time
         figure.savefig(svg, metadata={"Date": None})
@@ -96,21 +97,12 @@ def _panel(axes: Axes, panel: Panel, names: list[str]) -> dict[str, Any]:
         handles[line.label] = _draw(axes, panel, line, look)
     _scale(axes, panel)
     if panel.mark is not None:
-        _mark(axes, panel.mark, panel.mark_label)
+        mark = axes.axvline(panel.mark, color=MARGIN, ls="--", lw=1.2)
+        handles[panel.mark_label] = mark  # words beside it would lie on some curve
     axes.set_xlabel(panel.x_label)
     axes.set_ylabel(panel.y_label)
     axes.set_title("\n".join(map(plain, panel.title)))
     return handles
-
-
-def _mark(axes: Axes, x: float, words: str) -> None:
-    axes.axvline(x, color=MARGIN, ls="--", lw=1.2)
-    left, right = axes.get_xlim()
-    room = x - left > 0.35 * (right - left)  # on the left, below falling curves
-    axes.annotate(
-        words, (x, 0), (-4 if room else 4, 4), ("data", "axes fraction"), color=MARGIN,
-        textcoords="offset points", ha="right" if room else "left", va="bottom", fontsize=9,
-    )  # fmt: skip
 
 
 def _draw(axes: Axes, panel: Panel, line: Line, look: Look) -> Any:  # noqa: ANN401

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from nscaching import datasets
-from nscaching.config import TrainConfig
+from nscaching.config import TrainConfig, flag
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
 from nscaching.run import Run
 from nscaching.run_folder import RunFolder
 from nscaching.trainer import Record
 
-__all__ = ["Log", "by_sampler", "grouped", "labels", "traced_split"]
+__all__ = ["Log", "by_sampler", "compare", "grouped", "labels", "traced_split"]
 
 SCORES = "scores.jsonl"
 SAMPLERS = {"nscaching": "NSCaching", "bernoulli": "Bernoulli", "kbgan": "KBGAN", "igan": "IGAN"}
@@ -141,6 +141,20 @@ def grouped(logs: Sequence[Log], key: Callable[[Log], Any]) -> dict[Any, list[Lo
     for log in logs:
         groups.setdefault(key(log), []).append(log)
     return groups
+
+
+def compare(logs: Sequence[Log], by: set[str], notes: list[str]) -> None:
+    """Note what runs differ in besides the settings that a figure compares them by."""
+    settings = [dataclasses.asdict(log.config) for log in logs]
+    told = by | SILENT | {"seed"}
+    differ = [
+        key
+        for key in (settings[0] if settings else ())
+        if key not in told and len({str(values[key]) for values in settings}) > 1
+    ]
+    if differ:
+        names = ", ".join(flag(key) for key in differ)
+        notes.append(f"these runs of {logs[0].model} on {logs[0].data} differ in {names} too")
 
 
 def by_sampler(logs: Sequence[Log]) -> list[str]:

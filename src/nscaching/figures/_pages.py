@@ -43,7 +43,7 @@ class Panel:
     """Whether the panel has a legend of its own, and no part in that of the page."""
     mark: float | None = None
     mark_label: str = ""
-    """A dashed vertical line, with words beside it."""
+    """A dashed vertical line, and what the legend calls it."""
     values: bool = False
     """Whether values are written beside their points."""
 

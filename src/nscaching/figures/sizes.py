@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from nscaching.errors import UserError
-from nscaching.figures._logs import Log, grouped, labels, traced_split
+from nscaching.figures._logs import Log, compare, grouped, labels, traced_split
 from nscaching.figures._pages import Line, Page, Panel, Row, evenly
 from nscaching.trainer import Record
 
@@ -28,6 +28,7 @@ def pages(logs: list[Log], notes: list[str]) -> list[Page]:
     groups = grouped(logs, lambda log: (log.model, log.data))
     made = []
     for (model, data), group in groups.items():
+        compare(group, {"n1", "n2"}, notes)
         panels = _panels("n1", "n2", group, split, notes) + _panels("n2", "n1", group, split, notes)
         if not panels:
             runs = ", ".join(log.where for log in group)

@@ -6,7 +6,7 @@ RR and CE tell how much is explored, NZL how much of what is drawn still teaches
 from __future__ import annotations
 
 from nscaching.errors import UserError
-from nscaching.figures._logs import Log, grouped, labels, traced_split
+from nscaching.figures._logs import Log, compare, grouped, labels, traced_split
 from nscaching.figures._pages import Line, Page, Panel, Row, evenly
 
 __all__ = ["pages"]
@@ -25,6 +25,8 @@ def pages(logs: list[Log], notes: list[str]) -> list[Page]:
     made = []
     for (model, data), group in groups.items():
         suffix = f"{model}-{data}".lower() if len(groups) > 1 else ""
+        cached = [log for log in group if log.config.sampler == "nscaching"]
+        compare(cached, {"draw", "refresh"}, notes)
         panels = _panels(group, notes)
         columns = 2 if len(panels) == 4 else len(panels)
         made.append(Page(panels, columns, f"{model} on {data}", suffix))

@@ -36,6 +36,8 @@ def parse(text: str) -> tuple[str, Variant]:
 
 def load(name: str, variant: Variant = "cache", folder: Path = FOLDER) -> tuple[str, TrainConfig]:
     """Return the data set that a preset is for, and its settings."""
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder of presets")
     if name.casefold() not in names(folder):
         raise unknown("preset", name, names(folder))
     path = folder / f"{name.casefold()}.toml"

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from nscaching.graph import Side
+from nscaching.predict import known_answers
 from nscaching.report.examples import LOOKED_AT, question, varied
 from nscaching.report.markup import badge, name, score, section
 
@@ -76,7 +77,8 @@ def _start(folder: Path | None, side: Side, key: int, after: Tensor) -> Tensor |
 def _card(run: Run, side: Side, key: int, before: Tensor | None, after: Tensor) -> str:
     index = run.graph.train_index[side]
     anchor, relation = divmod(int(index.codes[key]), index.relations)
-    known = set(index.answers[index.offsets[key] : index.offsets[key + 1]].tolist())
+    head, tail = (anchor, None) if side is Side.TAIL else (None, anchor)
+    known = set(known_answers(run.graph, head, relation, tail))  # in whatever split
     lists = []
     for title, ids in (("before", before), ("after", after)):
         if ids is None:

@@ -66,6 +66,8 @@ def _summary(run: Run) -> str:
         f"{run.train_seconds:,.1f} s of training",
         f"on {text(where['device'] or run.model.entity.device.type)}",
     ]
+    if epochs < run.config.epochs:  # interrupted, or out of patience
+        parts.insert(1, f"{number(run.config.epochs)} epochs were asked for")
     if where["kernels"]:
         parts[-1] += f" with {text(where['kernels'])} kernels"
     return " · ".join(parts)

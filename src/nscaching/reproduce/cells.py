@@ -18,10 +18,11 @@ from nscaching.reproduce.asked import Asked
 from nscaching.reproduce.task import Task
 from nscaching.samplers import SAMPLERS
 
-__all__ = ["GENERATOR", "PRETRAINED", "Cell", "Training", "fingerprint", "plan"]
+__all__ = ["GENERATOR", "PRETRAINED", "STARTS_FROM", "Cell", "Training", "fingerprint", "plan"]
 
 PRETRAINED, GENERATOR = "pretrained", "generator"
 """A short Bernoulli training to start from: of the model, or of the generator if it is not that."""
+STARTS_FROM = (PRETRAINED, GENERATOR)
 
 EPOCHS = {"bernoulli": 3000}
 OTHER_EPOCHS = 1000
@@ -162,7 +163,12 @@ def _config(
 ) -> TrainConfig:
     folder = user_path(asked.presets) if asked.presets else presets.FOLDER
     name = f"{data}-{model}".lower()
-    where, config = presets.load(name, protocol, folder)
+    try:
+        where, config = presets.load(name, protocol, folder)
+    except UserError as error:
+        if name in presets.names(folder) or not folder.is_dir():
+            raise
+        raise UserError(f"{error}; or give --presets FOLDER with {name}.toml in it") from None
     if (_data(where), MODELS.canonical(config.model)) != (data, model):
         raise UserError(f"{folder / name}.toml is for {config.model} on {where}")
     config = dataclasses.replace(config, validate_every=asked.validate_every, seed=seed)

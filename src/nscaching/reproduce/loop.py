@@ -23,7 +23,7 @@ from nscaching.graph import KnowledgeGraph
 from nscaching.progress import SeriesDisplay, duration
 from nscaching.reproduce import markdown
 from nscaching.reproduce.asked import Asked
-from nscaching.reproduce.cells import GENERATOR, PRETRAINED, Cell, Training, plan
+from nscaching.reproduce.cells import STARTS_FROM, Cell, Training, plan
 from nscaching.reproduce.store import Line, Store, cell
 from nscaching.reproduce.tables import Row, Summary, rows, summaries
 from nscaching.reproduce.task import Task
@@ -78,7 +78,12 @@ def reproduce(
         raise UserError(f"{store.path}: there are no results yet to make a table of")
     if not table_only:
         with store.adding():
-            _train_missing(wanted, store, outcome, say, time_limit, write)
+            try:
+                _train_missing(wanted, store, outcome, say, time_limit, write)
+            except KeyboardInterrupt:
+                kept = f"{sum(map(store.has, wanted))} of {len(wanted)} trainings are kept"
+                say(f"{kept} in {store.path}; the same command goes on from there")
+                raise
     write()
     return outcome
 
@@ -174,7 +179,7 @@ def _train(training: Training, graph: KnowledgeGraph, store: Store, name: str) -
         run = train(graph, config, observe=display.observe, progress=display.progress)
     measured = _measure(run, store.task)
     seconds = time.perf_counter() - began
-    if training.cell.sampler in (PRETRAINED, GENERATOR):
+    if training.cell.sampler in STARTS_FROM:
         run.save(_folder(store, training), overwrite=True)
     return {
         **training.cell._asdict(),

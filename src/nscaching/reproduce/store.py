@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from nscaching.errors import UserError
-from nscaching.reproduce.cells import Cell, Training, fingerprint
+from nscaching.reproduce.cells import STARTS_FROM, Cell, Training, fingerprint
 from nscaching.reproduce.task import TASKS, Task
 
 __all__ = ["Line", "Store", "cell"]
@@ -29,6 +29,8 @@ class Store:
         self.folder, self.task = folder, task
         self.path = folder / f"{task.name}.jsonl"
         self.lines: list[Line] = []
+        self.own: set[tuple[str, str]] = set()
+        """Data and model of what was trained for this task itself."""
         self._marks: list[str] = []  # of each line, its fingerprint
         self._done: set[tuple[Cell, str]] = set()
         self._file: IO[bytes] | None = None
@@ -55,9 +57,11 @@ class Store:
         if not sound:
             raise UserError(f"{path}:{number}: not a line of results")
         if all(measure.name in line["test"] for measure in self.task.measures):
-            self._keep(line, mark)
+            self._keep(line, mark, path == self.path)
 
-    def _keep(self, line: Line, mark: str) -> None:
+    def _keep(self, line: Line, mark: str, own: bool = True) -> None:
+        if own and line["sampler"] not in STARTS_FROM:
+            self.own.add((line["data"], line["model"]))
         self.lines.append(line)
         self._marks.append(mark)
         self._done.add((cell(line), mark))
@@ -73,8 +77,12 @@ class Store:
     @contextmanager
     def adding(self) -> Iterator[None]:
         """Keep other processes from adding to this file, and drop what a killed one left."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as file:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            opened = self.path.open("ab")
+        except OSError as error:
+            raise UserError(f"{self.folder}: cannot write there: {error.strerror}") from error
+        with opened as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

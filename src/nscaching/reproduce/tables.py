@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from nscaching.paper import misprint
-from nscaching.reproduce.cells import EPOCHS, GENERATOR, OTHER_EPOCHS, PRETRAINED, Training
+from nscaching.progress import duration
+from nscaching.reproduce.cells import (
+    EPOCHS,
+    GENERATOR,
+    OTHER_EPOCHS,
+    PRETRAINED,
+    STARTS_FROM,
+    Training,
+)
 from nscaching.reproduce.store import Line, Store, cell
 from nscaching.reproduce.task import Measure, Task
 
@@ -91,13 +99,17 @@ class Row:
 def rows(store: Store, wanted: Iterable[Training] = ()) -> list[Row]:
     """Return a row for each cell that was trained, in the paper's order.
 
-    Seeds of other settings do not mix: those that are wanted count, or else the latest.
+    Seeds of other settings do not mix: those that are wanted count, or else the latest. What was
+    trained for another table is shown where this one has a place for it.
     """
+    wanted, task = list(wanted), store.task
     preferred = {training.fingerprint for training in wanted}
+    shown = {(data, model) for data in task.data for model in task.models} | store.own
+    shown |= {training.cell[:2] for training in wanted if training.cell.sampler not in STARTS_FROM}
     groups: dict[tuple[str, ...], dict[str, dict[int, Line]]] = {}
     for line, mark in store:
         *key, seed = cell(line)
-        if line["sampler"] != GENERATOR:
+        if line["sampler"] != GENERATOR and tuple(key[:2]) in shown:
             by_mark = groups.setdefault(tuple(key), {})
             # At the end of both dictionaries, so that the last is the latest.
             seeds = by_mark.pop(mark, {})
@@ -105,8 +117,8 @@ def rows(store: Store, wanted: Iterable[Training] = ()) -> list[Row]:
     made = []
     for row, by_mark in groups.items():
         chosen = [mark for mark in by_mark if mark in preferred] or list(by_mark)
-        made.append(_row(store.task, row, by_mark[chosen[-1]]))
-    return sorted(made, key=lambda row: _place(store.task, row))
+        made.append(_row(task, row, by_mark[chosen[-1]]))
+    return sorted(made, key=lambda row: _place(task, row))
 
 
 def _row(task: Task, key: Sequence[str], lines: dict[int, Line]) -> Row:
@@ -156,6 +168,8 @@ class Summary:
     """Cells more than 3% below the paper."""
     against_bernoulli: int
     above_bernoulli: int
+    seconds: float
+    """Of training all its cells once."""
 
     def __str__(self) -> str:
         far = "; ".join(self.far_below) or "none"
@@ -163,7 +177,8 @@ class Summary:
             f"{self.sampler}, {self.start}, {PROTOCOLS.get(self.protocol, self.protocol)}: "
             f"at or above the paper in {self.at_or_above} of {self.compared} cells "
             f"(the paper has {self.in_paper}); more than 3% below: {far}; "
-            f"above our own Bernoulli in {self.above_bernoulli} of {self.against_bernoulli}"
+            f"above our own Bernoulli in {self.above_bernoulli} of {self.against_bernoulli}; "
+            f"{duration(self.seconds)} of training, each cell once"
         )
 
 
@@ -203,4 +218,5 @@ def _summary(task: Task, found: Sequence[Row], start: str, protocol: str) -> Sum
         ),
         against_bernoulli=len(contests),
         above_bernoulli=sum(contests),
+        seconds=sum(row.seconds for row in mine),
     )

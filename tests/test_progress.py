@@ -1,0 +1,46 @@
+"""Bars where there is no terminal: lines of a log that say how much time is left."""
+
+from __future__ import annotations
+
+import pytest
+
+from nscaching import progress
+from nscaching.progress import Bar
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Let a test say what time it is."""
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def shown(bar, clock, at, done, capsys):
+    clock[0] = at
+    bar.show(done, 1000.0, "x")
+    return capsys.readouterr().err
+
+
+def test_the_first_step_is_no_pace_to_judge_by(clock, capsys):
+    bar = Bar("run")
+    assert shown(bar, clock, 20.0, 1.0, capsys) == "run: x\n"  # 20 seconds of compiling
+    assert shown(bar, clock, 32.0, 101.0, capsys) == "run: x  108 s left\n"
+    assert shown(bar, clock, 920.0, 201.0, capsys) == "run: x  60 min left\n"
+
+
+def test_what_was_done_before_took_no_time(clock, capsys):
+    bar = Bar("run")
+    bar.first = bar.done = 500.0
+    assert shown(bar, clock, 20.0, 500.0, capsys) == "run: x\n"
+    assert shown(bar, clock, 40.0, 600.0, capsys) == "run: x\n"
+    assert shown(bar, clock, 60.0, 800.0, capsys) == "run: x  20 s left\n"
+
+
+def test_each_stage_has_a_pace_of_its_own(clock, capsys):
+    bar = Bar("run")
+    for what, start in (("read", 0.0), ("sorted", 100.0)):
+        for at, done, left in ((11.0, 1, ""), (22.0, 2, "  88 s left"), (33.0, 4, "  44 s left")):
+            clock[0] = start + at
+            bar.stage(what, done, 10)
+            assert capsys.readouterr().err == f"run: {what} {10 * done}%{left}\n"

@@ -124,6 +124,8 @@ def variants(graph: KnowledgeGraph) -> Iterator[tuple[str, float, KnowledgeGraph
         yield "N1 + N2", 2 * n, graph, {"n1": n, "n2": n}
     for dim in (25, 50, 100, 200, 400):
         yield "d", dim, graph, {"dim": dim}
+    for dim in (100, 200, 400):
+        yield "d, TransH", dim, graph, {"dim": dim, "model": "TransH"}
     for batch in (512, 1024, 2048, 4096, 8192):
         yield "batch", batch, graph, {"batch_size": batch}
     for part in (8, 4, 2, 1):
@@ -145,7 +147,7 @@ def smaller(graph: KnowledgeGraph, train: np.ndarray, entities: int) -> Knowledg
 
 
 def growth(graph: KnowledgeGraph, device: torch.device, count: int) -> Iterator[Row]:
-    """Time epochs of TransE as one size grows and the others stay."""
+    """Time epochs (of TransE, unless said) as one size grows and the others stay."""
     for what, size, changed, settings in variants(graph):
         base = SETTINGS | {"model": "TransE", "device": device.type}
         trainer = Trainer(changed, TrainConfig(**base | settings))

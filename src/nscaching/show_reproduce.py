@@ -62,7 +62,7 @@ def outcome(made: Outcome, as_json: bool) -> None:
             }
         )
         return
-    from nscaching.reproduce.markdown import number, signed
+    from nscaching.reproduce.markdown import mean, number, signed
     from nscaching.reproduce.tables import PROTOCOLS
 
     first = made.task.measures[0].heading
@@ -74,7 +74,7 @@ def outcome(made: Outcome, as_json: bool) -> None:
             [
                 name,
                 PROTOCOLS.get(row.protocol, row.protocol),
-                number(figure, figure.ours),
+                mean(figure),
                 number(figure, figure.paper),
                 signed(figure),
                 row.verdict,

@@ -13,7 +13,7 @@ from nscaching.reproduce.tables import PROTOCOLS, Figure, Row, Summary
 from nscaching.reproduce.task import Task
 from nscaching.run_folder import PARTIAL
 
-__all__ = ["check_own", "markdown", "number", "signed", "write"]
+__all__ = ["check_own", "markdown", "mean", "number", "signed", "write"]
 
 MADE = "<!-- Made by nscaching reproduce"
 
@@ -27,8 +27,8 @@ def markdown(store: Store, rows: Sequence[Row], summaries: Sequence[Summary]) ->
     ]
     parts += ["\n".join(f"- {_safe(str(summary))}" for summary in summaries)] if summaries else []
     parts.append(
-        f"{task.about}; the epoch of the best validation MRR; means over the seeds, each "
-        f"of which is a line of `{store.path.name}` with all its settings. "
+        f"{task.about}; the epoch of the best validation MRR; means over the seeds (± their "
+        f"standard deviation), each a line of `{store.path.name}` with all its settings. "
         "“paper’s protocol”: hyperparameters tuned under Bernoulli sampling and kept for all. "
         "“tuned for the cache”: tuned for nscaching; Bernoulli with the same settings beside it. "
         f"The verdict is by {task.measures[0].heading}; seconds are of training, evaluation apart, "
@@ -69,13 +69,12 @@ def _overview(task: Task, rows: Sequence[Row]) -> list[str]:
         for protocol in PROTOCOLS:
             mine = by_key.get((data, model, "nscaching", "scratch", protocol))
             rival = by_key.get((data, model, "bernoulli", "", protocol))
-            beside = number(rival.figures[0], rival.figures[0].ours) if rival else "–"
+            beside = mean(rival.figures[0]) if rival else "–"
             if mine is None:
                 columns += ["–", "–", beside, "–"]
                 continue
             theirs = number(mine.figures[0], mine.figures[0].paper)
-            ours = number(mine.figures[0], mine.figures[0].ours)
-            columns += [ours, _verdict(mine), beside, f"{mine.seconds:,.1f}"]
+            columns += [mean(mine.figures[0]), _verdict(mine), beside, f"{mine.seconds:,.1f}"]
         lines.append([data, model, theirs, *columns])
     return [f"## nscaching from scratch: {task.measures[0].heading}", _lines(lines)]
 
@@ -101,7 +100,7 @@ def _table(measures: Sequence[str], rows: Sequence[Row], notes: list[str]) -> st
             theirs = number(figure, figure.paper)
             if figure.note:
                 theirs += _reference(figure.note, notes)
-            cells += [number(figure, figure.ours), theirs, signed(figure)]
+            cells += [mean(figure), theirs, signed(figure)]
         seeds = str(len(row.seeds))
         if row.short:
             seeds += _reference(f"{row.short:,} epochs only: fewer than in the paper.", notes)
@@ -118,6 +117,12 @@ def _reference(note: str, notes: list[str]) -> str:
 def number(figure: Figure, value: float | None) -> str:
     """Write a figure as the paper does."""
     return "–" if value is None else f"{value:,.{figure.measure.digits}f}"
+
+
+def mean(figure: Figure) -> str:
+    """Write our figure, and how far seeds are apart."""
+    ours = number(figure, figure.ours)
+    return ours if figure.spread is None else f"{ours} ± {number(figure, figure.spread)}"
 
 
 def signed(figure: Figure) -> str:

@@ -38,6 +38,8 @@ class Figure:
     paper: float | None
     note: str = ""
     """What is wrong with the paper's figure; it is not compared with then."""
+    spread: float | None = None
+    """Standard deviation over the seeds, where there are several."""
 
     @property
     def difference(self) -> float | None:
@@ -87,6 +89,7 @@ class Row:
         values["figures"] = {
             figure.measure.name: {
                 "ours": figure.ours,
+                "spread": figure.spread,
                 "paper": figure.paper,
                 "difference": figure.difference,
                 "note": figure.note,
@@ -125,11 +128,12 @@ def _row(task: Task, key: Sequence[str], lines: dict[int, Line]) -> Row:
     data, model, sampler, start, protocol = key
     figures = []
     for measure in task.measures:
-        mean = statistics.mean(line["test"][measure.name] for line in lines.values())
+        values = [line["test"][measure.name] * measure.scale for line in lines.values()]
         row = (data, model, sampler, start)
         theirs = task.paper().get(row, {}).get(measure.name)
-        ours = round(mean * measure.scale, measure.digits)
-        figures.append(Figure(measure, ours, theirs, misprint(row, measure.name)))
+        ours = round(statistics.mean(values), measure.digits)
+        spread = round(statistics.stdev(values), measure.digits) if len(values) > 1 else None
+        figures.append(Figure(measure, ours, theirs, misprint(row, measure.name), spread))
     epochs = min(line["settings"]["epochs"] for line in lines.values())
     in_paper = 0 if sampler == PRETRAINED else EPOCHS.get(sampler, OTHER_EPOCHS)
     return Row(

@@ -8,7 +8,7 @@ import dataclasses
 import torch
 
 from nscaching.batches import Batch, Negatives
-from nscaching.kernels import Refresh
+from nscaching.kernels import CacheAccess
 from nscaching.kernels.learner import Learner
 from nscaching.kernels.triton_kernels import TritonKernels
 
@@ -83,7 +83,7 @@ class RemoteKernels(TritonKernels):
         far_sides, is_known = there(list(asked.sides)), asked.is_known
         known = is_known and (lambda side, *ids: is_known(side, *(i.cpu() for i in ids)).cuda())
         super().refresh(
-            Refresh(
+            CacheAccess(
                 far_sides,
                 there(list(asked.keys)),
                 self.far(asked.model),

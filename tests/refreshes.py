@@ -17,8 +17,8 @@ from nscaching.kernels import (
     HEAD_NOISE,
     TAIL_FRESH,
     TAIL_NOISE,
+    CacheAccess,
     CacheSide,
-    Refresh,
     random,
 )
 from nscaching.models import Model
@@ -46,7 +46,7 @@ class Case:
             for c in self.caches
         ]
         tick = torch.tensor(self.tick)
-        kernels.refresh(Refresh(caches, self.keys, self.model, self.config, self.seed, tick))
+        kernels.refresh(CacheAccess(caches, self.keys, self.model, self.config, self.seed, tick))
         return [cache.ids for cache in caches]
 
     @torch.no_grad()

@@ -246,8 +246,11 @@ def test_a_model_of_a_user(twin, own, candidates):
 
 
 @twins
-@pytest.mark.parametrize("draw", ["importance", "top"])
-@pytest.mark.parametrize("model", ["TransD", "ComplEx"])
+@pytest.mark.parametrize(
+    ("model", "draw"),
+    [(name, "importance") for name in ("TransE", "TransH", "TransD", "DistMult", "ComplEx")]
+    + [("TransH", "top"), ("RotatE", "importance")],
+)
 def test_draws_by_score(twin, model, draw):
     # Adam's first steps are as long for gradients that are zero but for rounding: keep them short.
     settings = {"draw": draw, "lr": 1e-6}

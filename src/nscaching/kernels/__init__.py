@@ -5,14 +5,13 @@ from nscaching.kernels._base import (
     ENTITY,
     HEAD_FRESH,
     HEAD_NOISE,
-    SLOT,
     TAIL_FRESH,
     TAIL_NOISE,
+    CacheAccess,
     CacheSide,
     IsKnown,
     Kernels,
     Known,
-    Refresh,
 )
 from nscaching.kernels.all_entities import KVsAll, OneVsAll
 from nscaching.kernels.dispatch import choose_kernels
@@ -23,10 +22,10 @@ __all__ = [
     "ENTITY",
     "HEAD_FRESH",
     "HEAD_NOISE",
-    "SLOT",
     "TAIL_FRESH",
     "TAIL_NOISE",
     "AutogradLearner",
+    "CacheAccess",
     "CacheSide",
     "IsKnown",
     "KVsAll",
@@ -35,6 +34,5 @@ __all__ = [
     "Learner",
     "Learning",
     "OneVsAll",
-    "Refresh",
     "choose_kernels",
 ]

@@ -17,7 +17,7 @@ from nscaching.kernels.learner import AutogradLearner, Learner, Learning
 from nscaching.models import Model, plain_distances
 from nscaching.strategies import repeated, select
 
-__all__ = ["CacheSide", "IsKnown", "Kernels", "Known", "Refresh"]
+__all__ = ["CacheAccess", "CacheSide", "IsKnown", "Kernels", "Known"]
 
 # What random numbers of a step are for.
 COIN, ENTITY, SLOT, HEAD_FRESH, HEAD_NOISE, TAIL_FRESH, TAIL_NOISE, CHOICE = range(8)
@@ -43,8 +43,8 @@ class CacheSide:
 
 
 @dataclass(frozen=True)
-class Refresh:
-    """What to refresh, with which model and settings."""
+class CacheAccess:
+    """Rows of the caches to draw from or to refresh, with which model and settings."""
 
     sides: Sequence[CacheSide]
     keys: Sequence[Tensor]
@@ -130,6 +130,28 @@ class Kernels:
             head, tail = (ids[key, slot].long() for ids, key in zip(caches, keys, strict=True))
         return batch.corrupt(replace_head, head, tail)
 
+    @torch.no_grad()
+    def draw_by_score(
+        self, batch: Batch, replace_head: Tensor, asked: CacheAccess, count: int = 1
+    ) -> Negatives:
+        """Draw ``count`` negatives of each triple from its head cache or its tail cache.
+
+        How, says the configuration: by importance, the best, or any. Its temperature is that of
+        the refresh alone.
+        """
+        drawn = []
+        for cache, key in zip(asked.sides, asked.keys, strict=True):
+            cached = cache.ids[key].long()
+            scores = cached.new_zeros(cached.shape, dtype=torch.float32)
+            if asked.config.draw != "uniform":
+                anchor, relation = cache.anchor[key], cache.relation[key]
+                scores = asked.model.score_candidates(cache.side, anchor, relation, cached)
+            # Of the two sides one is used: they may share the noise.
+            noise = random.gumbel(self.bits(SLOT, asked.seed, asked.tick, *cached.shape))
+            drawn.append(cached.gather(1, select(asked.config.draw, scores, count, noise)))
+        head, tail = drawn
+        return batch.corrupt(replace_head, head, tail)
+
     def coin(self, batch: Batch, chance: Tensor, seed: int, tick: Tensor) -> Tensor:
         """Choose for each triple [B] whether its head is to be replaced, else its tail."""
         bits = self.bits(COIN, seed, tick, len(batch)).squeeze(1)
@@ -141,7 +163,7 @@ class Kernels:
         return random.bits(random.stream(seed, tick, purpose), row.unsqueeze(1), index)
 
     @torch.no_grad()
-    def refresh(self, asked: Refresh) -> None:
+    def refresh(self, asked: CacheAccess) -> None:
         """Refresh the keys of each side in place (Algorithm 3).
 
         Repeated keys are refreshed once. The result depends on seed, tick and key alone, not on

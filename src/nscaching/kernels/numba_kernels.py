@@ -17,7 +17,7 @@ from nscaching.checkpoint import State, join, part
 from nscaching.config import TrainConfig
 from nscaching.graph import Side
 from nscaching.kernels import random
-from nscaching.kernels._base import Kernels, Known, Refresh
+from nscaching.kernels._base import CacheAccess, Kernels, Known
 from nscaching.kernels.codes import DIRECTIONS, FORMS, KINDS, STRATEGIES, TRANSD, UNIT
 from nscaching.kernels.cpu import adam as cpu_adam
 from nscaching.kernels.cpu import rank as cpu_rank
@@ -213,7 +213,7 @@ class NumbaKernels(Kernels):
         return self._learner
 
     @torch.no_grad()
-    def refresh(self, asked: Refresh) -> None:
+    def refresh(self, asked: CacheAccess) -> None:
         """Refresh the keys of each side in place, one pass per key."""
         model, config, seed, tick = asked.model, asked.config, asked.seed, asked.tick
         if model.form not in FORMS or asked.is_known is not None:

@@ -14,10 +14,10 @@ from torch import Tensor
 from nscaching.batches import Batch, Negatives
 from nscaching.graph import Side
 from nscaching.kernels import random
-from nscaching.kernels._base import COIN, ENTITY, SLOT, CacheSide, Kernels, Known, Refresh, Step
+from nscaching.kernels._base import COIN, ENTITY, SLOT, CacheAccess, CacheSide, Kernels, Known, Step
 from nscaching.kernels.codes import FORMS, KINDS, STRATEGIES
 from nscaching.kernels.distances import with_gradient
-from nscaching.kernels.gpu import forms, rank, refresh
+from nscaching.kernels.gpu import draw, forms, rank, refresh
 from nscaching.kernels.learner import Learner, Learning
 from nscaching.kernels.replay import Replay
 from nscaching.kernels.triton_learner import TritonLearner
@@ -89,7 +89,7 @@ class TritonKernels(Kernels):
         (k, n), rows, block = columns.shape, len(row), 256
         out = columns.new_empty(k, rows)
         grid = (triton.cdiv(rows, block), k)
-        refresh.gather[grid](columns, row, out, n, rows, BLOCK=block)
+        draw.gather[grid](columns, row, out, n, rows, BLOCK=block)
         return out
 
     def draw(
@@ -109,7 +109,7 @@ class TritonKernels(Kernels):
         head, tail = torch.empty_like(batch.head), torch.empty_like(batch.tail)
         replace_head = torch.empty(n, dtype=torch.bool, device=head.device)
         ids = caches or [head, head]
-        refresh.draw[(triton.cdiv(n, block),)](
+        draw.draw[(triton.cdiv(n, block),)](
             batch.head, batch.relation, batch.tail, chance,
             batch.head_key, batch.tail_key, *ids,
             self.seeds(seed, tick.device), tick, head, tail, replace_head, n, entities,
@@ -119,7 +119,30 @@ class TritonKernels(Kernels):
         return Negatives(head.unsqueeze(1), tail.unsqueeze(1), replace_head)
 
     @torch.no_grad()
-    def refresh(self, asked: Refresh) -> None:
+    def draw_by_score(
+        self, batch: Batch, replace_head: Tensor, asked: CacheAccess, count: int = 1
+    ) -> Negatives:
+        """Draw a negative of each triple, one program per triple."""
+        model, config = asked.model, asked.config
+        learner = self._learner if self._learner and self._learner.model is model else None
+        if learner is None or count > 1 or config.draw == "uniform":
+            return super().draw_by_score(batch, replace_head, asked, count)
+        caches = {cache.side: cache.ids for cache in asked.sides}
+        many, entity = max(2, triton.next_power_of_2(config.n1)), torch.empty_like(batch.head)
+        draw.draw_by_score[(len(batch),)](
+            batch.head, batch.relation, batch.tail, replace_head, batch.head_key, batch.tail_key,
+            caches[Side.HEAD], caches[Side.TAIL], self.seeds(asked.seed, asked.tick.device),
+            asked.tick, learner.rows, learner.relations, learner.directions, learner.shift, entity,
+            N1=config.n1, C=many, D=learner.rows.shape[1], CHUNK=CHUNK,
+            KIND=learner.kind, FORM=FORMS[model.form], NORM=model.metric,
+            UNIT=model.unit_projection, HAS_SHIFT=bool(learner.projection),
+            STRATEGY=STRATEGIES[config.draw], SLOT=SLOT,
+            num_warps=warps_of(model.form, many, learner.rows.shape[1]),
+        )  # fmt: skip
+        return batch.corrupt(replace_head, entity, entity)
+
+    @torch.no_grad()
+    def refresh(self, asked: CacheAccess) -> None:
         """Refresh the keys of each side in place, one program per key."""
         model, config, seed, tick = asked.model, asked.config, asked.seed, asked.tick
         if model.form not in FORMS or asked.is_known is not None:

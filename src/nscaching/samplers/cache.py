@@ -12,17 +12,15 @@ from nscaching.graph import KnowledgeGraph, Side
 from nscaching.kernels import (
     HEAD_FRESH,
     HEAD_NOISE,
-    SLOT,
     TAIL_FRESH,
     TAIL_NOISE,
+    CacheAccess,
     CacheSide,
     Kernels,
-    Refresh,
 )
-from nscaching.kernels.random import gumbel
 from nscaching.models import Model
 from nscaching.samplers._base import SAMPLERS, Sampler
-from nscaching.strategies import repeated, select
+from nscaching.strategies import repeated
 
 __all__ = ["NSCaching"]
 
@@ -95,21 +93,9 @@ class NSCaching(Sampler):
             )
             return self.drawn
         replace_head = self.choose_head(batch)
-        head, tail = (self._draw(side, batch.key(side), model) for side in Side)
-        self.drawn = batch.corrupt(replace_head, head, tail)
+        asked = self._access([batch.key(side) for side in Side], model)
+        self.drawn = self.kernels.draw_by_score(batch, replace_head, asked, self.count)
         return self.drawn
-
-    @torch.no_grad()
-    def _draw(self, side: Side, key: Tensor, model: Model) -> Tensor:
-        """Draw cached entities [B, count] for each key [B]."""
-        cached = self.cache[side][key].long()
-        scores = cached.new_zeros(cached.shape, dtype=torch.float32)
-        if self.config.draw != "uniform":
-            query = self.sides[side]
-            scores = model.score_candidates(side, query.anchor[key], query.relation[key], cached)
-        # Of the two sides one is used: they may share the noise.
-        noise = gumbel(self.kernels.bits(SLOT, self.seed, self.tick, *cached.shape))
-        return cached.gather(1, select(self.config.draw, scores, self.count, noise))
 
     def update(self, batch: Batch, model: Model) -> None:
         """Refresh the head cache and the tail cache of the batch (step 8, Algorithm 3)."""
@@ -120,11 +106,12 @@ class NSCaching(Sampler):
             assert self.drawn.replace_head is not None
             drawn = (self.drawn.replace_head, ~self.drawn.replace_head)
             keys = [key.where(mine, -1) for key, mine in zip(keys, drawn, strict=True)]
+        self.kernels.refresh(self._access(keys, model))
+
+    def _access(self, keys: list[Tensor], model: Model) -> CacheAccess:
         is_known = self.is_known if self.config.filter_known else None
         sides = list(self.sides.values())
-        self.kernels.refresh(
-            Refresh(sides, keys, model, self.config, self.seed, self.tick, is_known)
-        )
+        return CacheAccess(sides, keys, model, self.config, self.seed, self.tick, is_known)
 
     def state(self) -> dict[str, Tensor]:
         """Return both caches."""

@@ -1,63 +1,14 @@
-"""Drawing from the cache and refreshing it, compiled for GPUs: one program per key."""
+"""Refreshing the cache, compiled for GPUs: one program per key."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-from nscaching.kernels.gpu.forms import (
-    COMPLEX,
-    GIVEN,
-    TRANSD,
-    TRANSE,
-    TRANSH,
-    project_prelude,
-)
-from nscaching.kernels.gpu.random import bits, gumbel, start_of, stream_of, uniform
-from nscaching.kernels.gpu.rank import MODULI
+from nscaching.kernels.gpu.random import bits, gumbel, start_of, stream_of
+from nscaching.kernels.gpu.scores import scores
 
-__all__ = ["claim", "draw", "gather", "refresh"]
-
-
-@triton.jit
-def gather(columns, row, out, n, B, BLOCK: tl.constexpr):
-    """Put the columns [k, n] at some rows into out [k, B]."""
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    k = tl.program_id(1).to(tl.int64)
-    at = tl.load(row + i, i < B, 0)
-    tl.store(out + k * B + i, tl.load(columns + k * n + at, i < B, 0), i < B)
-
-
-@triton.jit
-def draw(
-    head, relation, tail, chance, head_key, tail_key, head_cache, tail_cache,
-    seeds, tick, false_head, false_tail, replace_head,
-    B, E, N1: tl.constexpr, CACHED: tl.constexpr,
-    COIN: tl.constexpr, ENTITY: tl.constexpr, SLOT: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Draw a negative for each triple: from the cache of its key, or any entity."""
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < B
-    h = tl.load(head + i, inside)
-    r = tl.load(relation + i, inside)
-    t = tl.load(tail + i, inside)
-    zero = i * 0
-    coin = uniform(bits(stream_of(start_of(seeds, COIN, tick), i), zero))
-    replace = coin < tl.load(chance + r, inside)
-    if CACHED:
-        slot_bits = bits(stream_of(start_of(seeds, SLOT, tick), i), zero)
-        slot = tl.umulhi(slot_bits, tl.full([BLOCK], N1, tl.uint32)).to(tl.int64)
-        of_head = head_cache + tl.load(head_key + i, inside, 0) * N1 + slot
-        of_tail = tail_cache + tl.load(tail_key + i, inside, 0) * N1 + slot
-        of_head = tl.load(of_head, inside & replace, 0)
-        of_tail = tl.load(of_tail, inside & ~replace, 0)
-        entity = tl.where(replace, of_head, of_tail).to(tl.int64)
-    else:
-        entity_bits = bits(stream_of(start_of(seeds, ENTITY, tick), i), zero)
-        entity = tl.umulhi(entity_bits, tl.full([BLOCK], E, tl.uint32)).to(tl.int64)
-    tl.store(false_head + i, tl.where(replace, entity, h), inside)
-    tl.store(false_tail + i, tl.where(replace, t, entity), inside)
-    tl.store(replace_head + i, replace, inside)
+__all__ = ["claim", "refresh"]
 
 
 @triton.jit
@@ -109,87 +60,11 @@ def refresh(
 
     value = tl.zeros([C], tl.float32)
     if STRATEGY != 2:
-        # The query of the key, by chunks of its numbers.
-        a = anchors + tl.load(anchor + k) * D
-        r_id = tl.load(relation + k)
-        r = relations + r_id * D
-        if KIND == GIVEN:
-            v = directions_given + i * D
-        else:
-            v = directions + r_id * D
-        a_shift = 0.0
-        if KIND == TRANSD:
-            a_shift = tl.load(shift + tl.load(anchor + k))
-        s, scale = project_prelude(a, a_shift, v, D, CHUNK, KIND)
-        e = rows + place * D
-        if FORM == 2:
-            # The shift of each candidate, and the length of what is shifted.
-            s_e = tl.zeros([C], tl.float32)
-            if HAS_SHIFT:
-                s_e = tl.load(shift + place, valid, 0.0)
-            else:
-                for d0 in tl.static_range(0, D, CHUNK):
-                    d = d0 + tl.arange(0, CHUNK)
-                    v_d = tl.load(v + d, d < D, 0.0)
-                    inside = valid[:, None] & (d < D)[None, :]
-                    e_d = tl.load(e[:, None] + d[None, :], inside, 0.0).to(tl.float32)
-                    s_e -= tl.sum(v_d[None, :] * e_d, 1)
-            scale_e = tl.full([C], 1.0, tl.float32)
-            if UNIT:
-                square = tl.zeros([C], tl.float32)
-                for d0 in tl.static_range(0, D, CHUNK):
-                    d = d0 + tl.arange(0, CHUNK)
-                    v_d = tl.load(v + d, d < D, 0.0)
-                    inside = valid[:, None] & (d < D)[None, :]
-                    e_d = tl.load(e[:, None] + d[None, :], inside, 0.0).to(tl.float32)
-                    e_d += s_e[:, None] * v_d[None, :]
-                    square += tl.sum(e_d * e_d, 1)
-                scale_e = 1.0 / tl.maximum(tl.sqrt(square), 1e-12)
-        HALF: tl.constexpr = D // 2
-        PAIRS: tl.constexpr = (KIND == COMPLEX) or ((FORM == 1) and (NORM == MODULI))
-        END: tl.constexpr = HALF if PAIRS else D
-        for d0 in tl.static_range(0, END, CHUNK):
-            d = d0 + tl.arange(0, CHUNK)
-            inner = d < END
-            inside = valid[:, None] & inner[None, :]
-            e_d = tl.load(e[:, None] + d[None, :], inside, 0.0).to(tl.float32)
-            if KIND == GIVEN:
-                q_d = tl.load(query + i * D + d, inner, 0.0)
-            else:
-                a_d = tl.load(a + d, inner, 0.0)
-                r_d = tl.load(r + d, inner, 0.0)
-                if KIND == COMPLEX:
-                    a_im = tl.load(a + HALF + d, inner, 0.0)
-                    r_im = sign * tl.load(r + HALF + d, inner, 0.0)
-                    e_im = tl.load(e[:, None] + HALF + d[None, :], inside, 0.0).to(tl.float32)
-                    q_im = a_d * r_im + a_im * r_d
-                    value += tl.sum(e_im * q_im[None, :], 1)
-                    q_d = a_d * r_d - a_im * r_im
-                elif KIND == TRANSE:
-                    q_d = a_d + sign * r_d
-                elif (KIND == TRANSH) or (KIND == TRANSD):
-                    q_d = scale * (a_d + s * tl.load(v + d, inner, 0.0))
-                    q_d += sign * r_d
-                else:
-                    q_d = a_d * r_d
-            if FORM == 0:
-                value += tl.sum(e_d * q_d[None, :], 1)
-            else:
-                if FORM == 2:
-                    v_d = tl.load(v + d, inner, 0.0)
-                    e_d = scale_e[:, None] * (e_d + s_e[:, None] * v_d[None, :])
-                difference = tl.where(inner[None, :], q_d[None, :] - e_d, 0.0)
-                if NORM == MODULI:
-                    q_im = tl.load(query + i * D + HALF + d, inner, 0.0)
-                    e_im = tl.load(e[:, None] + HALF + d[None, :], inside, 0.0).to(tl.float32)
-                    other = tl.where(inner[None, :], q_im[None, :] - e_im, 0.0)
-                    value -= tl.sum(tl.sqrt(difference * difference + other * other), 1)
-                elif NORM == 1:
-                    value -= tl.sum(tl.abs(difference), 1)
-                else:
-                    value += tl.sum(difference * difference, 1)
-        if (FORM != 0) and (NORM == 2):
-            value = -tl.sqrt(value)
+        value = scores(
+            place, valid, i, tl.load(anchor + k), tl.load(relation + k), sign,
+            rows, anchors, relations, directions, shift, query, directions_given,
+            C, D, CHUNK, KIND, FORM, NORM, UNIT, HAS_SHIFT,
+        )  # fmt: skip
     if STRATEGY == 0:
         value = value / temperature
         if HAS_WEIGHT:

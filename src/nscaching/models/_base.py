@@ -177,7 +177,8 @@ class Model(nn.Module, ABC):
             tails = torch.where(new_head, tail.unsqueeze(1), entity)
             return self.score(heads, relation.unsqueeze(1), tails)
         query = self._corrupted_query(replace_head, head, relation, tail)
-        return self._meet(query, relation, entity)
+        table = self.table() if entity.numel() > self.entities else None
+        return self._meet(query, relation, entity, table)
 
     def _meet(
         self, query: Tensor, relation: Tensor, candidates: Tensor, table: Tensor | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import ClassVar, Literal
 
 import torch
@@ -13,25 +12,12 @@ from torch import Tensor, nn
 
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph, Side
+from nscaching.models._distances import MODULI, PIECE_BYTES, Distances, plain_distances
 from nscaching.registry import Registry
 
-__all__ = [
-    "DIVERGED", "MODELS", "MODULI", "Distances", "Form", "Model", "build", "finite",
-    "plain_distances",
-]  # fmt: skip
-
-# Gathered candidate rows [queries, K, D] are scored in pieces of this size: small enough for a
-# processor's cache, large enough that a GPU needs few launches.
-PIECE_BYTES = {"cpu": 2 << 20, "cuda": 1 << 30}
-
+__all__ = ["DIVERGED", "MODELS", "Form", "Model", "build", "finite"]
 
 DIVERGED = "the model gives scores that are not finite: its training diverged"
-
-MODULI = 0
-"""Next to 1 and 2 a third norm: the sum of the moduli of complex numbers [real | imaginary]."""
-
-Distances = Callable[[Tensor, Tensor, int], Tensor]
-"""(query [n, D], rows [E, D], norm) → ‖q − e‖ [n, E]; the norm is 1, 2 or ``MODULI``."""
 
 
 class Form(enum.Enum):
@@ -288,24 +274,6 @@ class Model(nn.Module, ABC):
         if side is Side.HEAD:
             return self.score(candidates, relation, anchor)
         return self.score(anchor, relation, candidates)
-
-
-def plain_distances(query: Tensor, rows: Tensor, norm: int) -> Tensor:
-    """Return ‖q − e‖ [..., n, E] of queries [..., n, D] and rows [..., E, D]."""
-    if norm == MODULI:
-        return _sums_of_moduli(query, rows)
-    # The matrix-product shortcut for Euclidean distances loses the small ones to rounding.
-    return torch.cdist(query, rows, p=float(norm), compute_mode="donot_use_mm_for_euclid_dist")
-
-
-def _sums_of_moduli(query: Tensor, rows: Tensor) -> Tensor:
-    """Return Σᵢ |qᵢ − eᵢ| [..., n, E] of complex numbers, some i at once: what memory allows."""
-    q, e = (x.unflatten(-1, (2, -1)) for x in (query.unsqueeze(-2), rows.unsqueeze(-3)))
-    total = (query[..., :1] @ rows[..., :1].mT).zero_()
-    at_once = PIECE_BYTES[query.device.type] // (4 * max(1, total.numel()))
-    for q_i, e_i in zip(q.split(max(1, at_once), -1), e.split(max(1, at_once), -1), strict=True):
-        total = total + torch.linalg.vector_norm(q_i - e_i, dim=-2).sum(-1)
-    return total
 
 
 def finite(scores: Tensor) -> Tensor:

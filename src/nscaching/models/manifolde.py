@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nscaching.graph import Side
-from nscaching.models._base import MODELS, Distances, Model, plain_distances
+from nscaching.models._base import MODELS, Model
+from nscaching.models._distances import Distances, plain_distances
 
 __all__ = ["ManifoldE", "ManifoldEHyperplane"]
 

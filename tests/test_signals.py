@@ -13,6 +13,7 @@ import pytest
 from nscaching.cli import main
 from nscaching.errors import Stopped
 from nscaching.signals import Signals
+from nscaching.strategies import repeated
 from resuming import assert_same, lines
 
 WORDS = ["--dim", "4", "--n1", "4", "--n2", "4", "--threads", "1", "--epochs", "18"]
@@ -55,6 +56,25 @@ def test_both_signals_and_an_end(tmp_path, monkeypatch, capsys):
     assert_same(whole, path)
 
 
+@pytest.mark.parametrize("moment", ["nscaching.work.load", "nscaching.samplers.cache.repeated"])
+def test_a_signal_before_the_first_step(moment, tmp_path, monkeypatch, capsys):
+    """While data are loaded, or the cache is filled: there is nothing to keep."""
+
+    def signalled_there(*arguments, **options):
+        monkeypatch.setattr(moment, repeated)  # a second one would end the process
+        signal.raise_signal(signal.SIGTERM)
+        return repeated(*arguments, **options)
+
+    monkeypatch.setattr(moment, signalled_there)
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "world", "--out", str(tmp_path / "run"), *WORDS])
+    assert stop.value.code == 143
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("nscaching: stopped")
+    assert not list(tmp_path.iterdir())
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -78,6 +98,7 @@ def test_a_second_signal_ends_it_at_once():
     program = """
 import os, signal, time
 from nscaching.signals import Signals
+from nscaching.strategies import repeated
 with Signals() as stop:
     os.kill(os.getpid(), signal.SIGTERM)
     assert stop() and stop.heard == signal.SIGTERM

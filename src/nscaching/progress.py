@@ -72,9 +72,13 @@ class Bar:
     def stage(self, what: str, done: float, of: float) -> None:
         """Say how far one of several parts is; time left is counted from its own beginning."""
         if not self.latest.startswith(what):
-            self.began = time.monotonic()
-            self.bars.reset(self.task)
+            self.restart(0.0)
         self.show(done, of, f"{what} {100 * done / of:.0f}%")
+
+    def restart(self, first: float) -> None:
+        """Count the time left from now on, with so much done before."""
+        self.began, self.first = time.monotonic(), first
+        self.bars.reset(self.task)
 
     def log(self) -> None:
         """Write a line, where there is no terminal to show a bar."""
@@ -94,6 +98,7 @@ class TrainingDisplay(Bar):
     def __init__(self, name: str, config: TrainConfig) -> None:
         super().__init__(name, float(config.epochs))
         self.epochs, self.epoch, self.loss, self.mrr = config.epochs, 0, "", ""
+        self.stepped = False
 
     def begin(self, history: list[dict[str, Any]]) -> None:
         """Hear the records of an interrupted training that goes on."""
@@ -102,7 +107,7 @@ class TrainingDisplay(Bar):
 
     def note(self, text: str) -> None:
         """Hear what a person should know."""
-        self.console.print(Text(f"note: {text}"), soft_wrap=True)
+        self.console.print(Text(f"note: {visible(text)}"), soft_wrap=True)
 
     def announce(self, plan: str) -> None:
         """Hear which kernels run; the first step may have to compile them."""
@@ -124,11 +129,16 @@ class TrainingDisplay(Bar):
         self.log()
 
     def progress(self, what: str, done: int, of: int) -> None:
-        """Hear a step inside an epoch or a ranking."""
+        """Hear a step of an epoch, of a ranking, or of what comes before them."""
         if what == "training":
+            if not self.stepped:  # the first step has compiled its kernels: it says nothing
+                self.stepped = True
+                self.restart(self.epoch + done / of)
             self._show(self.epoch + done / of)
-        else:
+        elif what in ("valid", "test"):
             self._show(self.epoch, f"  ranking {what} {100 * done // of}%")
+        else:
+            self.stage(what, done, of)
 
     def _show(self, epochs: float, doing: str = "") -> None:
         latest = f"epoch {self.epoch}/{self.epochs}  {self.loss}{self.mrr}{doing}"

@@ -6,12 +6,14 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 from nscaching.errors import Stopped
 
-__all__ = ["Signals"]
+__all__ = ["Signals", "ending"]
 
 SHOW_CURSOR = "\x1b[?25h"  # which a progress bar hides
 
@@ -37,10 +39,10 @@ class Signals:
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if self.heard:
-            if sys.stderr.isatty():
-                os.write(sys.stderr.fileno(), SHOW_CURSOR.encode())
+            _tell(SHOW_CURSOR)
             os._exit(128 + number)
         self.heard = number
+        _tell("\nstopping after this step; a second signal stops at once\n")
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # no other may ask for signals
@@ -61,3 +63,29 @@ class Signals:
             signal.signal(number, before)
         if isinstance(error, Stopped) and self.heard:
             error.code = 128 + self.heard
+
+
+@contextmanager
+def ending() -> Iterator[None]:
+    """Let SIGTERM end what goes on as Ctrl-C does: what is to be tidied up on the way out, is."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        error = Stopped("stopped")
+        error.code = 128 + number
+        raise error
+
+    here = threading.current_thread() is threading.main_thread()
+    if not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _tell(text: str) -> None:
+    """Write to a terminal, past all that may be writing to it just now."""
+    if sys.stderr.isatty():
+        os.write(sys.stderr.fileno(), text.encode())

@@ -173,7 +173,7 @@ def _train(recording: Recording) -> Run:
     except CannotWriteError as error:
         if folder is None or not folder.checkpoints.files():
             raise
-        raise UserError(f"{error}; to go on later: {resume_command(folder)}") from error
+        raise UserError(f"{error}; to go on later: {resume_command(folder.path)}") from error
     return run
 
 

@@ -78,7 +78,7 @@ def test_a_signal_before_the_first_step(moment, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--epochs", "3"], "leave out --epochs"),
+        (["--lr", "3"], "leave out --lr"),
         (["--batch_size=3"], "leave out --batch-size"),
         (["--config", "nowhere.toml"], "leave out --config"),
         (["--out", "x"], "leave out --out"),

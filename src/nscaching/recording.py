@@ -100,7 +100,8 @@ class Recording:
 
     def _save(self) -> None:
         # What comes after a number that is not finite is worth nothing: the epoch will complain.
-        if self.folder is not None and torch.isfinite(self.trainer.meter.sums).all():
+        numbers = [self.trainer.meter.sums, *self.trainer.model.parameters()]
+        if self.folder is not None and all(torch.isfinite(some).all() for some in numbers):
             state = {"marks": self.folder.marks(), "settings": self.settings()}
             self.folder.checkpoints.save(state | self.trainer.checkpoint())
 
@@ -133,7 +134,14 @@ class Recording:
             return
         for name, value in self.settings().items():
             before = state["settings"].get(name)
-            if before != value:
+            # Nothing before the last epoch depends on how many there are to be.
+            more = name == "epochs" and value > before
+            if more and state["trained"] == before:
+                raise UserError(
+                    f"{self.folder.path}: all its {before} epochs are trained, so that there can "
+                    "be no more of them: leave out --epochs"
+                )
+            if before != value and not more:
                 raise UserError(
                     f"{self.folder.path}: the run was begun with {name} {before}, not {value}: "
                     "it cannot go on"

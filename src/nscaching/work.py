@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -105,16 +106,17 @@ def train(
     return run
 
 
-def resume(path: str, checkpoint_every: float, place: dict[str, Any]) -> Run:
+def resume(path: str, checkpoint_every: float, given: dict[str, Any]) -> Run:
     """Go on with a training, with a progress bar, until a signal comes."""
     _, config = RunFolder(path).read_config()
+    config = dataclasses.replace(config, epochs=given.get("epochs", config.epochs))
     with TrainingDisplay(f"{config.model} {config.sampler}", config) as display, Signals() as stop:
         run = resume_run(
             path,
             checkpoint_every=checkpoint_every,
             begin=display.begin,
             **_heard(display, stop, f"to go on: {resume_command(path)}"),
-            **place,
+            **given,
         )
         stop.check(f"stopped; {run.path} is finished")
     return run

@@ -120,8 +120,9 @@ def resume(
     """Go on with the training of a run folder where it was interrupted.
 
     Everything comes from the folder; ``device``, ``kernels`` and ``threads`` may be other than they
-    were, and ``epochs`` more, until the last of them is trained. ``begin`` hears the records of before; ``say`` also what is wrong with a checkpoint, and
-    what keeps the run from coming out as it would have; the rest is as in ``train``.
+    were, and ``epochs`` more, until the last of them is trained. ``begin`` hears the records of
+    before; ``say`` also what is wrong with a checkpoint, and what keeps the run from coming out as
+    it would have; the rest is as in ``train``.
     """
     folder = RunFolder(path)
     threads = torch.get_num_threads()

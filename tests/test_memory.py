@@ -114,6 +114,19 @@ def test_indices_are_bounded():
     assert lasting.ranked_queries(plan) == size(asked, runs)
 
 
+def test_indices_that_are_there_count_once(monkeypatch):
+    monkeypatch.setattr(machine, "memory_held", lambda: 10_000_000)
+    graph = random_graph(entities=20, train=90, valid=30, test=30)
+    assert lasting.indices_there(graph) == 0
+    assert graph.train_keys
+    assert graph.filter_index
+    indices = [*graph.train_index.values(), *graph.filter_index.values()]
+    real = size([vars(index) for index in indices], graph.train_keys)
+    assert lasting.indices_there(graph) == real > 0
+    held = state(Plan(graph, TrainConfig.from_dict(TINY))).items[0]
+    assert (held.what, held.bytes) == ("held already: program and data", 10_000_000 - real)
+
+
 def test_files_of_a_run(tmp_path):
     plan = made(epochs=1)
     train(GRAPH, plan.config, out=tmp_path / "run")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
-from nscaching.graph import Side
+from nscaching.answers import Ids, Longs
+from nscaching.graph import KnowledgeGraph, Side
 from nscaching.kernels.codes import FORMS, KINDS, TRANSD, UNIT
 from nscaching.memory.plan import Plan
 from nscaching.models import Model
@@ -15,6 +18,7 @@ __all__ = [
     "generator",
     "gradients",
     "graph_indices",
+    "indices_there",
     "known_triples",
     "model_state",
     "optimizer_state",
@@ -151,6 +155,16 @@ def graph_indices(plan: Plan) -> int:
     # A triple that is held out makes at most one more key on each side.
     every = 2 * LONG * (plan.all_keys + 2 * held_out + 1) + 2 * INT * plan.every_triple
     return train + keys_of_triples + every
+
+
+def indices_there(graph: KnowledgeGraph) -> int:
+    """Return the bytes of those of them that were built already: each is, at its first use."""
+    built: dict[str, dict[Side, Any]] = vars(graph)
+    arrays: list[Longs | Ids] = list(built.get("train_keys", {}).values())
+    for name in ("train_index", "filter_index"):
+        for index in built.get(name, {}).values():
+            arrays += [index.codes, index.offsets, index.answers]
+    return sum(array.nbytes for array in arrays)
 
 
 def ranked_queries(plan: Plan) -> int:

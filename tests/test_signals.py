@@ -56,23 +56,30 @@ def test_both_signals_and_an_end(tmp_path, monkeypatch, capsys):
     assert_same(whole, path)
 
 
-@pytest.mark.parametrize("moment", ["nscaching.work.load", "nscaching.samplers.cache.repeated"])
-def test_a_signal_before_the_first_step(moment, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("moment", "message"),
+    [
+        ("nscaching.work.load", "nscaching: stopped"),
+        (
+            "nscaching.samplers.cache.repeated",
+            "nscaching: stopped before the first step; nothing was written",
+        ),
+    ],
+)
+def test_a_signal_before_the_first_step(moment, message, tmp_path, monkeypatch, capsys):
     """While data are loaded, or the cache is filled: there is nothing to keep."""
 
     def signalled_there(*arguments, **options):
         monkeypatch.setattr(moment, repeated)  # a second one would end the process
-        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
         return repeated(*arguments, **options)
 
     monkeypatch.setattr(moment, signalled_there)
     with pytest.raises(SystemExit) as stop:
         main(["train", "world", "--out", str(tmp_path / "run"), *WORDS])
-    assert stop.value.code == 143
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("nscaching: stopped")
+    assert stop.value.code == 130
+    assert capsys.readouterr().err.splitlines()[-1] == message
     assert not list(tmp_path.iterdir())
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 @pytest.mark.parametrize(

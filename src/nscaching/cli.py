@@ -18,7 +18,6 @@ from nscaching.config import TrainConfig
 from nscaching.errors import UserError, unknown, user_path
 from nscaching.escaping import visible
 from nscaching.shortage import is_shortage
-from nscaching.signals import ending
 from nscaching.verbs import VERBS, Train, Tune, Verb
 
 __all__ = ["main"]
@@ -38,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names on a terminal without UTF-8
     try:
-        with ending(), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.showwarning = _note
             _dispatch(words)
         sys.stdout.flush()  # here, where an error of writing is still heard

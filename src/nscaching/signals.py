@@ -6,14 +6,12 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 from nscaching.errors import Stopped
 
-__all__ = ["Signals", "ending"]
+__all__ = ["Signals"]
 
 SHOW_CURSOR = "\x1b[?25h"  # which a progress bar hides
 
@@ -63,26 +61,6 @@ class Signals:
             signal.signal(number, before)
         if isinstance(error, Stopped) and self.heard:
             error.code = 128 + self.heard
-
-
-@contextmanager
-def ending() -> Iterator[None]:
-    """Let SIGTERM end what goes on as Ctrl-C does: what is to be tidied up on the way out, is."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        error = Stopped("stopped")
-        error.code = 128 + number
-        raise error
-
-    here = threading.current_thread() is threading.main_thread()
-    if not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _tell(text: str) -> None:

@@ -75,8 +75,12 @@ def test_a_signal_before_the_first_step(moment, message, tmp_path, monkeypatch, 
         return repeated(*arguments, **options)
 
     monkeypatch.setattr(moment, signalled_there)
-    with pytest.raises(SystemExit) as stop:
-        main(["train", "world", "--out", str(tmp_path / "run"), *WORDS])
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a terminal
+    try:
+        with pytest.raises(SystemExit) as stop:
+            main(["train", "world", "--out", str(tmp_path / "run"), *WORDS])
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert stop.value.code == 130
     assert capsys.readouterr().err.splitlines()[-1] == message
     assert not list(tmp_path.iterdir())

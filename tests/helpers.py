@@ -90,7 +90,9 @@ def new_model(name, entities=9, relations=3, dim=4, norm=1, seed=0, dtype=torch.
 def new_sampler(graph, seed=0, kernels=None, **settings) -> Sampler:
     """Make a sampler as a training run does."""
     config = TrainConfig.from_dict({**TINY, **settings})
-    return SAMPLERS.get(config.sampler)(graph, config, CPU, seed, kernels)
+    sampler = SAMPLERS.get(config.sampler)(graph, config, CPU, seed, kernels)
+    sampler.fill()
+    return sampler
 
 
 def batch_of(graph, rows=None) -> Batch:

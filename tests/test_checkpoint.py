@@ -20,6 +20,7 @@ from nscaching import UserError, checkpoint, recording, resume, train
 from nscaching.checkpoint import Checkpoints
 from nscaching.errors import Stopped
 from nscaching.files import FolderLock, save_tensors
+from nscaching.run_folder import RunFolder
 from resuming import GRAPH, SETTINGS, Alarm, assert_same, stopped
 
 STATE = {"a": torch.arange(6.0).view(2, 3), "b.c": torch.tensor(7), "plain": [1, "ä"], "x": -1e9}
@@ -86,7 +87,7 @@ def test_a_new_checkpoint_does_not_push_out_a_whole_one(tmp_path):
     three = again.save(STATE)
     assert said == [
         f"{two} is damaged (cannot read it: Error while deserializing header: header too small): "
-        "the checkpoint before it is used"
+        "000001.safetensors is used"
     ]
     assert set(again.folder.iterdir()) == {one, three}
 
@@ -172,6 +173,7 @@ def test_a_run_without_a_whole_checkpoint_is_left_alone(two, tmp_path):
     with pytest.raises(UserError, match="none of its checkpoints is whole; without that folder"):
         resume(path, say=said.append)
     assert len(said) == 2
+    assert not any("is used" in text for text in said)
     assert before == {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
 
@@ -260,6 +262,8 @@ def test_a_folder_that_cannot_be_written_to(two, tmp_path, monkeypatch):
     monkeypatch.setattr("nscaching.run_folder.os.access", lambda *_: False)  # root may write
     with pytest.raises(UserError, match=r"cannot write \S+/run: the folder or its file system is"):
         resume(path)
+    with pytest.raises(UserError, match=f"cannot write the run folder: {tmp_path} or its file sys"):
+        RunFolder(tmp_path / "new" / "run").check_free(overwrite=False)  # before anything is done
     monkeypatch.undo()
     resume(path)
     assert_same(two / "whole", path)

@@ -175,6 +175,13 @@ def test_a_run_of_another_sampler():
         run.inspect(**QUERY)
 
 
+def test_a_run_that_is_not_finished(run, monkeypatch):
+    monkeypatch.setattr(run, "sampler_state", {})
+    monkeypatch.setattr(run, "snapshots", {})
+    with pytest.raises(UserError, match="holds no cache: its training was not finished"):
+        run.inspect(**QUERY)
+
+
 def test_a_cache_that_does_not_fit(run, monkeypatch):
     state = run.sampler_state
     for damaged in (state["tail_cache"][1:], state["tail_cache"] + 99, state["tail_cache"].float()):

@@ -14,6 +14,7 @@ import torch
 from helpers import TINY, random_graph
 from nscaching import TrainConfig, UserError, train
 from nscaching.cli import main
+from nscaching.errors import Stopped
 from nscaching.graph import Side
 from nscaching.kernels import AutogradLearner
 from nscaching.memory import Plan, lasting, machine, passing, readable, state
@@ -113,6 +114,19 @@ def test_indices_are_bounded():
     assert lasting.ranked_queries(plan) == size(asked, runs)
 
 
+def test_indices_that_are_there_count_once(monkeypatch):
+    monkeypatch.setattr(machine, "memory_held", lambda: 10_000_000)
+    graph = random_graph(entities=20, train=90, valid=30, test=30)
+    assert lasting.indices_there(graph) == 0
+    assert graph.train_keys
+    assert graph.filter_index
+    indices = [*graph.train_index.values(), *graph.filter_index.values()]
+    real = size([vars(index) for index in indices], graph.train_keys)
+    assert lasting.indices_there(graph) == real > 0
+    held = state(Plan(graph, TrainConfig.from_dict(TINY))).items[0]
+    assert (held.what, held.bytes) == ("held already: program and data", 10_000_000 - real)
+
+
 def test_files_of_a_run(tmp_path):
     plan = made(epochs=1)
     train(GRAPH, plan.config, out=tmp_path / "run")
@@ -123,6 +137,25 @@ def test_files_of_a_run(tmp_path):
     assert 0 <= files["cache.safetensors"] - stated["cache"] < header
     data = files["triples.safetensors"] + files["vocabulary.json"]
     assert 0 <= data - stated["data"] < header
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"model": model} for model in ("TransE", "TransH", "TransD", "DistMult", "RotatE")),
+        {"sampler": "kbgan"},
+        {"model": "TransR", "kernels": "reference", "optimizer": "adagrad"},
+        {"model": "ComplEx", "sampler": "none", "optimizer": "adagrad"},
+    ],
+)
+def test_checkpoints_of_a_run(tmp_path, settings):
+    plan = made(**settings)
+    with pytest.raises(Stopped):
+        train(GRAPH, plan.config, out=tmp_path / "run", stop=lambda: True)
+    (file,) = (tmp_path / "run" / "checkpoints").iterdir()
+    stated = lasting.run_folder(plan)["checkpoints"] // lasting.CHECKPOINTS
+    best = lasting.best_copy(plan)  # which there is not, before a validation
+    assert 0 <= stated - best - file.stat().st_size < 10_000
 
 
 def test_nothing_large_is_made_for_a_statement(monkeypatch):
@@ -250,9 +283,9 @@ def test_several_flags_where_none_alone_will_do(small):
 
 
 def test_the_disk_is_looked_at_too(small, tmp_path):
-    small(disk=30_000)
+    small(disk=500_000)
     with pytest.raises(UserError, match=r"KiB on the disk of .*run \(run folder: checkpoints") as e:
-        train(GRAPH, out=tmp_path / "run", **{**TINY, "dim": 100})
+        train(GRAPH, out=tmp_path / "run", **{**TINY, "dim": 300})
     assert "--dim " in str(e.value)
     assert not (tmp_path / "run").exists()
 

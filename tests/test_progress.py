@@ -1,11 +1,12 @@
-"""Bars where there is no terminal: lines of a log that say how much time is left."""
+"""What a person sees while something takes time: here, lines of a log."""
 
 from __future__ import annotations
 
 import pytest
 
 from nscaching import progress
-from nscaching.progress import Bar
+from nscaching.config import TrainConfig
+from nscaching.progress import Bar, TrainingDisplay
 
 
 @pytest.fixture
@@ -44,3 +45,28 @@ def test_each_stage_has_a_pace_of_its_own(clock, capsys):
             clock[0] = start + at
             bar.stage(what, done, 10)
             assert capsys.readouterr().err == f"run: {what} {10 * done}%{left}\n"
+
+
+def test_compiling_does_not_count_as_pace(clock, capsys):
+    display = TrainingDisplay("name", TrainConfig(epochs=10))
+    clock[0] = 100.0  # so long took the first step
+    display.progress("training", 1, 100)
+    clock[0] = 199.0
+    display.progress("training", 100, 100)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "name: epoch 0/10    15 min left"
+
+
+def test_what_comes_before_the_first_step_has_a_pace_of_its_own(clock, capsys):
+    display = TrainingDisplay("name", TrainConfig(epochs=10))
+    clock[0] = 50.0
+    display.progress("filling the cache", 10, 100)
+    clock[0] = 70.0
+    display.progress("filling the cache", 50, 100)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == "name: filling the cache 50%  25 s left"
+
+
+def test_notes_are_seen_and_not_obeyed(capsys):
+    TrainingDisplay("name", TrainConfig()).note("\x1b[2J")
+    assert capsys.readouterr().err == "note: \\x1b[2J\n"

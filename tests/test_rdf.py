@@ -219,7 +219,12 @@ def test_a_run_shows_short_names_and_keeps_whole_ones(tmp_path, capsys):
     main(["evaluate", run])
     main(["predict", run, "--head", "dbr:e1", "--relation", "dbr:r1"])
     main(["predict", run, "--head", "dbr:e1", "--tail", "dbr:e2"])
-    out = capsys.readouterr().out
-    assert "(dbr:e1, dbr:r1, ?)" in out
+    main(["inspect", run, "--head", "dbr:e1", "--relation", "dbr:r1"])
+    with pytest.raises(SystemExit):
+        main(["inspect", run, "--head", "dbr:e1", "--relation", "dbr:r0"])
+    out, errors = capsys.readouterr()
+    assert out.count("(dbr:e1, dbr:r1, ?)") == 2
+    assert "(dbr:e1, dbr:r0, ?) has no cache" in errors
+    assert "relations of dbr:e1 there: dbr:r1" in errors
     assert "http://dbpedia.org" not in out
     assert "dbr:r0" in (tmp_path / "run" / "report.html").read_text()

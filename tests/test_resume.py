@@ -12,6 +12,7 @@ import torch
 from nscaching import ProbeConfig, Run, UserError, recording, resume, train
 from nscaching.errors import Stopped
 from nscaching.samplers import SAMPLERS
+from nscaching.trainer import Trainer
 from resuming import GRAPH, SETTINGS, Alarm, assert_same, in_pieces, lines, stopped
 
 PROBES = ProbeConfig(
@@ -256,7 +257,7 @@ def test_other_kernels_go_on_nearly_alike(tmp_path, one, other, optimizer):
     ("old", "new", "message"),
     [
         ("dim = 4", "dim = 5", "the run was begun with dim 4, not 5: it cannot go on"),
-        ("epochs = 4", "epochs = 9", "the run was begun with epochs 4, not 9: it cannot go on"),
+        ("epochs = 4", "epochs = 3", "the run was begun with epochs 4, not 3: it cannot go on"),
         ("format = 1", "format = 9", "run has format 9, this version of nscaching reads 1: use"),
     ],
 )
@@ -266,6 +267,49 @@ def test_another_configuration(tmp_path, old, new, message):
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
     with pytest.raises(UserError, match=message):
+        resume(tmp_path / "run")
+
+
+@pytest.mark.parametrize("number", [3, 12, 16])
+def test_more_epochs(tmp_path, number):
+    """Asked for before the last is trained, they come out as if they had been from the start."""
+    train(GRAPH, out=tmp_path / "whole", **{**SETTINGS, "epochs": 6})
+    stopped(tmp_path / "run", number=number)
+    with pytest.raises(Stopped):
+        resume(tmp_path / "run", epochs=6, stop=Alarm(1))
+    assert resume(tmp_path / "run").config.epochs == 6
+    assert_same(tmp_path / "whole", tmp_path / "run")
+    configs = [(tmp_path / name / "config.toml").read_text() for name in ("whole", "run")]
+    assert configs[0] == configs[1]
+
+
+def test_more_epochs_when_all_are_trained(tmp_path):
+    message = stopped(tmp_path / "run", number=21)  # in the ranking of the test triples
+    assert message.startswith("stopped in epoch 4")
+    before = (tmp_path / "run" / "config.toml").read_text()
+    for epochs, reason in ((6, "all its 4 epochs are trained"), (3, "was begun with 4, give more")):
+        with pytest.raises(UserError, match=reason):
+            resume(tmp_path / "run", epochs=epochs)
+    assert (tmp_path / "run" / "config.toml").read_text() == before
+    announced = []
+    resume(tmp_path / "run", announce=announced.append)
+    assert "all epochs are done" in announced[0]
+
+
+def test_a_finished_run_without_its_card_is_not_begun_anew(tmp_path):
+    train(GRAPH, out=tmp_path / "run", **SETTINGS)
+    (tmp_path / "run" / "README.md").unlink()
+    (tmp_path / "run" / "report.html").write_text("")  # which these tests leave out
+    model = (tmp_path / "run" / "model.safetensors").read_bytes()
+    with pytest.raises(UserError, match="is finished: there is nothing to go on with; to train mo"):
+        resume(tmp_path / "run")
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == model
+
+
+def test_out_of_memory_when_it_goes_on(tmp_path, monkeypatch):
+    stopped(tmp_path / "run")
+    monkeypatch.setattr(Trainer, "epoch", lambda *_: torch.empty(1 << 60))
+    with pytest.raises(UserError, match="run: not enough memory to go on: free some, or go on whe"):
         resume(tmp_path / "run")
 
 
@@ -294,4 +338,5 @@ def test_no_checkpoint_of_what_is_not_finite(tmp_path, monkeypatch):
     states = (tmp_path / "run" / "checkpoints").glob("*")
     from safetensors.torch import load_file
 
-    assert all(torch.isfinite(load_file(file)["meter.sums"]).all() for file in states)
+    tables = [table for file in states for table in load_file(file).values()]
+    assert all(torch.isfinite(table).all() for table in tables)

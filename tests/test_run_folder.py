@@ -219,6 +219,13 @@ def test_a_run_may_start_from_the_run_that_it_replaces(copy):
     assert Run.load(copy).history == run.history
 
 
+def test_a_line_without_an_end(tmp_path):
+    with (tmp_path / "metrics.jsonl").open("wb") as file:
+        file.truncate(1 << 31)  # zeros that take no room
+    with pytest.raises(UserError, match=r"metrics.jsonl:1: the line is longer than 67,108,864 by"):
+        RunFolder(tmp_path).read_history()
+
+
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UserError, match="cannot write the run folder: Not a directory"):

@@ -13,6 +13,7 @@ import pytest
 from nscaching.cli import main
 from nscaching.errors import Stopped
 from nscaching.signals import Signals
+from nscaching.strategies import repeated
 from resuming import assert_same, lines
 
 WORDS = ["--dim", "4", "--n1", "4", "--n2", "4", "--threads", "1", "--epochs", "18"]
@@ -56,9 +57,39 @@ def test_both_signals_and_an_end(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
+    ("moment", "message"),
+    [
+        ("nscaching.work.load", "nscaching: stopped"),
+        (
+            "nscaching.samplers.cache.repeated",
+            "nscaching: stopped before the first step; nothing was written",
+        ),
+    ],
+)
+def test_a_signal_before_the_first_step(moment, message, tmp_path, monkeypatch, capsys):
+    """While data are loaded, or the cache is filled: there is nothing to keep."""
+
+    def signalled_there(*arguments, **options):
+        monkeypatch.setattr(moment, repeated)  # a second one would end the process
+        signal.raise_signal(signal.SIGINT)
+        return repeated(*arguments, **options)
+
+    monkeypatch.setattr(moment, signalled_there)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a terminal
+    try:
+        with pytest.raises(SystemExit) as stop:
+            main(["train", "world", "--out", str(tmp_path / "run"), *WORDS])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert stop.value.code == 130
+    assert capsys.readouterr().err.splitlines()[-1] == message
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--epochs", "3"], "leave out --epochs"),
+        (["--lr", "3"], "leave out --lr"),
         (["--batch_size=3"], "leave out --batch-size"),
         (["--config", "nowhere.toml"], "leave out --config"),
         (["--out", "x"], "leave out --out"),
@@ -78,6 +109,7 @@ def test_a_second_signal_ends_it_at_once():
     program = """
 import os, signal, time
 from nscaching.signals import Signals
+from nscaching.strategies import repeated
 with Signals() as stop:
     os.kill(os.getpid(), signal.SIGTERM)
     assert stop() and stop.heard == signal.SIGTERM

@@ -60,7 +60,7 @@ class Checkpoints:
         """Return those that were written to their end, the newest last."""
         if not self.folder.is_dir():
             return []
-        found = [file for file in self.folder.iterdir() if CHECKPOINT.fullmatch(file.name)]
+        found = [file for file in self.folder.iterdir() if _is_checkpoint(file)]
         return sorted(
             (file for file in found if file.suffix != PARTIAL), key=lambda file: int(file.stem)
         )
@@ -84,20 +84,25 @@ class Checkpoints:
         self.whole = [*self.whole, path][-KEPT:]
         with writing(self.folder):
             for file in self.folder.iterdir():
-                if CHECKPOINT.fullmatch(file.name) and file not in self.whole:
+                if _is_checkpoint(file) and file not in self.whole:
                     file.unlink()
         return path
 
     def newest(self, say: Callable[[str], None]) -> State | None:
         """Read the newest whole checkpoint; ``say`` hears of each that is damaged."""
         files = self.files()
+        state, damaged = None, []
         for file in reversed(files):
             try:
                 state = _read(file)
             except _DamagedError as damage:
-                say(f"{file} is damaged ({damage}): the checkpoint before it is used")
+                damaged.append(f"{file} is damaged ({damage})")
                 continue
             self.whole = [file]
+            break
+        for text in damaged:
+            say(text if state is None else f"{text}: {self.whole[0].name} is used")
+        if state is not None:
             return state
         if files:
             raise UserError(
@@ -109,11 +114,16 @@ class Checkpoints:
     def remove(self) -> None:
         """Remove all of them, and the folder."""
         for file in self.folder.iterdir():
-            if CHECKPOINT.fullmatch(file.name):
+            if _is_checkpoint(file):
                 file.unlink()
         if not any(self.folder.iterdir()):
             self.folder.rmdir()
         sync(self.folder.parent)
+
+
+def _is_checkpoint(file: Path) -> bool:
+    """Say whether a file is one of ours by its name; a folder of such a name is not."""
+    return bool(CHECKPOINT.fullmatch(file.name)) and not file.is_dir()
 
 
 class _DamagedError(Exception):

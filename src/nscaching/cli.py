@@ -24,8 +24,8 @@ __all__ = ["main"]
 
 T = TypeVar("T", Train, TrainConfig)
 
-# What may be said anew when a training goes on: none of it is a setting of the run.
-RESUMABLE = {"--resume", "--checkpoint-every", "--device", "--kernels", "--threads"}
+# What may be said anew when a training goes on: none of it changes what was done already.
+RESUMABLE = {"--resume", "--checkpoint-every", "--device", "--kernels", "--threads", "--epochs"}
 RESUMABLE |= {"--json", "--no-json", "--help"}
 
 
@@ -107,8 +107,8 @@ def _parse(name: str, words: list[str]) -> Verb:
                 args=words,
                 default=default,
             )
-        if isinstance(parsed, Tune):
-            return dataclasses.replace(parsed, given=_given(words))
+        if isinstance(parsed, Train | Tune):
+            parsed = dataclasses.replace(parsed, given=_given(words))
         return _of_other_data(parsed, default) if default else cast(Verb, parsed)
     except SystemExit as stop:
         if not stop.code:

@@ -22,6 +22,7 @@ __all__ = [
 ]  # fmt: skip
 
 PARTIAL = ".partial"
+LINE_LIMIT = 64 << 20  # bytes of a line of JSON; names have at most 16 MiB each
 
 # Types of numbers as safetensors files name them.
 DTYPES = {
@@ -180,10 +181,19 @@ def parse_json(where: str, text: str) -> Any:  # noqa: ANN401  (JSON may be anyt
 def read_lines(path: Path, fits: Callable[[Any], bool], what: str) -> list[dict[str, Any]]:
     """Read a file with one JSON object in each line, all of which must fit."""
     found = []
-    for number, line in enumerate(read_text(path).split("\n"), 1):
-        if line:
-            value = parse_json(f"{path}:{number}", line)
-            if not fits(value):
-                raise UserError(f"{path}:{number}: not a line of {what}")
-            found.append(value)
+    try:
+        with own(path).open("rb") as file:
+            for number, line in enumerate(iter(lambda: file.readline(LINE_LIMIT), b""), 1):
+                if len(line) == LINE_LIMIT:
+                    raise UserError(
+                        f"{path}:{number}: the line is longer than {LINE_LIMIT:,} bytes"
+                    )
+                if text := line.decode().removesuffix("\n"):
+                    value = parse_json(f"{path}:{number}", text)
+                    if not fits(value):
+                        raise UserError(f"{path}:{number}: not a line of {what}")
+                    found.append(value)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path}: cannot read it: {reason}") from error
     return found

@@ -80,7 +80,7 @@ def inspect(
         shown.append({"epoch": number, **sizes, "entities": entries})
     return {
         "head": None if h is None else graph.label(h),
-        "relation": graph.relations[r],
+        "relation": graph.relation_label(r),
         "tail": None if t is None else graph.label(t),
         "recorded": recorded,
         "epochs": shown,
@@ -95,6 +95,8 @@ def _recorded(run: Run) -> list[int]:
     """Return the epochs whose cache was kept; the last is that of the end."""
     final = [_last_epoch(run)] if "head_cache" in run.sampler_state else []
     recorded = sorted({*run.snapshots, *final})
+    if not recorded and run.config.sampler == "nscaching":
+        raise UserError(f"{run.name} holds no cache: its training was not finished")
     if not recorded:
         raise UserError(
             f"{run.name} holds no cache: its sampler is {run.config.sampler}; known: nscaching"
@@ -123,14 +125,13 @@ def _key(graph: KnowledgeGraph, side: Side, anchor: int, relation: int) -> int:
         return key
     name, rows = graph.label(anchor), graph.train
     place = 2 if side is Side.HEAD else 0  # of the anchor in a triple
-    query = f"(?, {graph.relations[relation]}, {name})"
-    if side is Side.TAIL:
-        query = f"({name}, {graph.relations[relation]}, ?)"
-    known = [graph.relations[i] for i in np.unique(rows[rows[:, place] == anchor, 1])]
+    asked = graph.relation_label(relation)
+    query = f"(?, {asked}, {name})" if side is Side.HEAD else f"({name}, {asked}, ?)"
+    known = [graph.relation_label(i) for i in np.unique(rows[rows[:, place] == anchor, 1])]
     what = f"relations of {name} there"
     if not known:
         known = [graph.label(i) for i in np.unique(rows[rows[:, 1] == relation, place])]
-        what = f"{'tails' if side is Side.HEAD else 'heads'} of {graph.relations[relation]} there"
+        what = f"{'tails' if side is Side.HEAD else 'heads'} of {asked} there"
     named = ", ".join(known[:MOST_NAMED]) + (", …" if len(known) > MOST_NAMED else "")
     raise UserError(f"{query} has no cache: no training triple fits; {what}: {named or 'none'}")
 

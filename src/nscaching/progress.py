@@ -76,9 +76,13 @@ class Bar:
     def stage(self, what: str, done: float, of: float) -> None:
         """Say how far one of several parts is; time left is counted from its own beginning."""
         if not self.latest.startswith(what):
-            self.first, self.under_way = 0.0, False
-            self.bars.reset(self.task)
+            self.restart(0.0)
         self.show(done, of, f"{what} {100 * done / of:.0f}%")
+
+    def restart(self, first: float) -> None:
+        """Judge the pace anew, from the next report on, with so much done before."""
+        self.first, self.under_way = first, False
+        self.bars.reset(self.task)
 
     def log(self) -> None:
         """Write a line, where there is no terminal to show a bar."""
@@ -97,6 +101,7 @@ class TrainingDisplay(Bar):
     def __init__(self, name: str, config: TrainConfig) -> None:
         super().__init__(name, float(config.epochs))
         self.epochs, self.epoch, self.loss, self.mrr = config.epochs, 0, "", ""
+        self.stepped = False
 
     def begin(self, history: list[dict[str, Any]]) -> None:
         """Hear the records of an interrupted training that goes on."""
@@ -105,7 +110,7 @@ class TrainingDisplay(Bar):
 
     def note(self, text: str) -> None:
         """Hear what a person should know."""
-        self.console.print(Text(f"note: {text}"), soft_wrap=True)
+        self.console.print(Text(f"note: {visible(text)}"), soft_wrap=True)
 
     def announce(self, plan: str) -> None:
         """Hear which kernels run; the first step may have to compile them."""
@@ -127,11 +132,16 @@ class TrainingDisplay(Bar):
         self.log()
 
     def progress(self, what: str, done: int, of: int) -> None:
-        """Hear a step inside an epoch or a ranking."""
+        """Hear a step of an epoch, of a ranking, or of what comes before them."""
         if what == "training":
+            if not self.stepped:  # what came before had a pace of its own
+                self.stepped = True
+                self.restart(self.epoch)
             self._show(self.epoch + done / of)
-        else:
+        elif what in ("valid", "test"):
             self._show(self.epoch, f"  ranking {what} {100 * done // of}%")
+        else:
+            self.stage(what, done, of)
 
     def _show(self, epochs: float, doing: str = "") -> None:
         latest = f"epoch {self.epoch}/{self.epochs}  {self.loss}{self.mrr}{doing}"

@@ -6,6 +6,7 @@ import shlex
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,9 +32,9 @@ CHECKPOINT_SECONDS = 60.0
 SHARE = 0.05
 
 
-def resume_command(folder: RunFolder) -> str:
+def resume_command(path: str | Path) -> str:
     """Return the command line that goes on with a run."""
-    return f"nscaching train --resume {shlex.quote(str(folder.path))}"
+    return f"nscaching train --resume {shlex.quote(str(path))}"
 
 
 class Recording:
@@ -99,7 +100,8 @@ class Recording:
 
     def _save(self) -> None:
         # What comes after a number that is not finite is worth nothing: the epoch will complain.
-        if self.folder is not None and torch.isfinite(self.trainer.meter.sums).all():
+        numbers = [self.trainer.meter.sums, *self.trainer.model.parameters()]
+        if self.folder is not None and all(torch.isfinite(some).all() for some in numbers):
             state = {"marks": self.folder.marks(), "settings": self.settings()}
             self.folder.checkpoints.save(state | self.trainer.checkpoint())
 
@@ -114,7 +116,7 @@ class Recording:
             newest = self.folder.checkpoints.files()
             left = f"the one before is {newest[-1]}" if newest else "there is none before it"
             return f"stopped in epoch {epoch} without a checkpoint: {error}; {left}"
-        return f"stopped in epoch {epoch}; to go on: {resume_command(self.folder)}"
+        return f"stopped in epoch {epoch}; to go on: {resume_command(self.folder.path)}"
 
     def settings(self) -> State:
         """Return what must be the same when the training goes on."""
@@ -132,7 +134,14 @@ class Recording:
             return
         for name, value in self.settings().items():
             before = state["settings"].get(name)
-            if before != value:
+            # Nothing before the last epoch depends on how many there are to be.
+            more = name == "epochs" and value > before
+            if more and state["trained"] == before:
+                raise UserError(
+                    f"{self.folder.path}: all its {before} epochs are trained, so that there can "
+                    "be no more of them: leave out --epochs"
+                )
+            if before != value and not more:
                 raise UserError(
                     f"{self.folder.path}: the run was begun with {name} {before}, not {value}: "
                     "it cannot go on"
@@ -157,5 +166,7 @@ class Recording:
         assert self.folder is not None
         if not (whole := self.folder.checkpoints.whole):
             return f"{self.folder.path} has no checkpoint yet: it begins anew"
+        if self.trainer.over:
+            return f"{whole[-1]}: all epochs are done, what is left is to rank and to finish"
         done = f"{100 * self.trainer.meter.triples // len(self.trainer.triples)} %"
         return f"{whole[-1]}: goes on in epoch {self.trainer.trained + 1}, of which {done} is done"

@@ -71,7 +71,11 @@ class RunFolder:
         self.lock: FolderLock | None = None
 
     def check_free(self, overwrite: bool) -> None:
-        """Refuse a path that exists, unless it is a run folder that may be overwritten."""
+        """Refuse a path that cannot be made, or exists and is no run that may be overwritten."""
+        there = next((p for p in self.path.absolute().parents if p.exists()), Path("/"))
+        if there.is_dir() and not os.access(there, os.W_OK | os.X_OK):
+            reason = f"{there} or its file system is read-only"
+            raise UserError(f"{self.path}: cannot write the run folder: {reason}")
         if not self.path.exists() and not self.path.is_symlink():
             return
         if not overwrite:
@@ -105,7 +109,7 @@ class RunFolder:
         try:
             new.mkdir(parents=True)
             self.lock = FolderLock(new)
-            _write_config(new, graph, config, record, probes)
+            _write_config(new / CONFIG, graph, config, record, probes)
             write_graph(new, graph)
             (new / METRICS).touch()
             new.rename(self.path)
@@ -129,9 +133,23 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to be done."""
-        done = (self.path / CARD).is_file() and not self.checkpoints.files()
-        return done and self.path == self.target
+        """Whether nothing is left to be done; a report is made last, should a card be gone."""
+        done = any((self.path / name).is_file() for name in (CARD, REPORT))
+        return done and not self.checkpoints.files() and self.path == self.target
+
+    def change_config(
+        self,
+        graph: KnowledgeGraph,
+        config: TrainConfig,
+        record: dict[str, Any],
+        probes: ProbeConfig,
+    ) -> None:
+        """Replace the configuration."""
+        path, unfinished = self.path / CONFIG, self.path / f"{CONFIG}{PARTIAL}"
+        with writing(path, unfinished):
+            unfinished.unlink(missing_ok=True)  # a link there would lead elsewhere
+            _write_config(unfinished, graph, config, record, probes)
+            os.replace(unfinished, path)  # noqa: PTH105
 
     def marks(self) -> dict[str, int]:
         """Return how long the growing files are, once what a checkpoint needs is on the disk."""
@@ -278,7 +296,7 @@ def _write_config(
     written = {"nscaching": __version__, "torch": torch.__version__}
     known = {"format": FORMAT, "data_fingerprint": graph.fingerprint}
     values["record"] = written | known | record
-    write_toml(path / CONFIG, values)
+    write_toml(path, values)
 
 
 def free_path(path: Path) -> Path:

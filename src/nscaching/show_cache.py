@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nscaching.prefixes import is_short_form
 from nscaching.tables import print_json, print_table, say
 
 __all__ = ["cache"]
@@ -42,7 +43,8 @@ def cache(found: dict[str, Any], as_json: bool) -> None:
 
 def _named(entity: dict[str, Any]) -> str:
     name, label = entity["name"], entity["label"]
-    return str(label if label == name else f"{label} ({name})")
+    plain = label == name or is_short_form(label, name)
+    return str(label if plain else f"{label} ({name})")
 
 
 def _marked(entity: dict[str, Any]) -> str:

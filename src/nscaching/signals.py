@@ -37,10 +37,10 @@ class Signals:
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if self.heard:
-            if sys.stderr.isatty():
-                os.write(sys.stderr.fileno(), SHOW_CURSOR.encode())
+            _tell(SHOW_CURSOR)
             os._exit(128 + number)
         self.heard = number
+        _tell("\nstopping after this step; a second signal stops at once\n")
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # no other may ask for signals
@@ -61,3 +61,9 @@ class Signals:
             signal.signal(number, before)
         if isinstance(error, Stopped) and self.heard:
             error.code = 128 + self.heard
+
+
+def _tell(text: str) -> None:
+    """Write to a terminal, past all that may be writing to it just now."""
+    if sys.stderr.isatty():
+        os.write(sys.stderr.fileno(), text.encode())

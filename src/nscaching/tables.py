@@ -20,6 +20,8 @@ __all__ = ["HEADINGS", "metric_cells", "note", "print_json", "print_table", "say
 # In a file or a pipe, no line of a table is broken.
 FILE_WIDTH = 1 << 16
 
+LONGEST = 2000  # characters of a cell; JSON has all of it
+
 HEADINGS = {"mrr": "MRR", "mr": "MR", "hits@1": "Hit@1", "hits@3": "Hit@3", "hits@10": "Hit@10"}
 
 
@@ -40,19 +42,24 @@ def print_table(
     words: Sequence[int] = (0,),
 ) -> None:
     """Print a table; all but the columns of words are figures. No cell is obeyed."""
-    table = Table(title=Text(visible(title)) if title else None, title_justify="left", box=None)
+    table = Table(title=Text(_shown(title)) if title else None, title_justify="left", box=None)
     for i, heading in enumerate(headings):
         justify: Literal["left", "right"] = "left" if i in words else "right"
-        table.add_column(Text(visible(heading), style="bold"), justify=justify, overflow="fold")
+        table.add_column(Text(_shown(heading), style="bold"), justify=justify, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(visible(cell)) for cell in row))
+        table.add_row(*(Text(_shown(cell)) for cell in row))
     _print(table)
+
+
+def _shown(text: str) -> str:
+    """Return what can be looked at of a text: a name may have a million characters."""
+    return visible(text if len(text) <= LONGEST else f"{text[:LONGEST]}…")
 
 
 def say(*lines: str) -> None:
     """Print lines, without markup."""
     for line in lines:
-        _print(Text(visible(line)))
+        _print(Text(_shown(line)))
 
 
 def note(line: str) -> None:

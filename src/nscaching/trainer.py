@@ -69,6 +69,10 @@ class Trainer:
         self.sampler = SAMPLERS.get(config.sampler)(
             graph, config, self.device, _seed(config, 2), self.kernels
         )
+        self.progress = progress
+        self.pause: Callable[[bool], None] | None = None
+        """Called between steps, with True, and within rankings: where a checkpoint can be made."""
+        self.sampler.fill(lambda done, of: self._report("filling the cache", done, of))
         # The penalty λ/2·‖Θ‖² belongs to the sum over all triples; a batch takes its share.
         share = min(1.0, config.batch_size / len(self.triples))
         strength, cubes = penalty(config, self.model), config.penalty_norm == "n3"
@@ -91,9 +95,6 @@ class Trainer:
         # Without a form that kernels know, a refresh finds out how many keys there are.
         steady = self.learner.steady and (self.model.form in FORMS or not self.sampler.has_cache)
         self.step = self.kernels.capture(self._step, self.sampler.phase if steady else None)
-        self.progress = progress
-        self.pause: Callable[[bool], None] | None = None
-        """Called between steps, with True, and within rankings: where a checkpoint can be made."""
         self.queries: dict[str, Queries] = {}  # of each split that was ranked
         self.ranks: dict[str, dict[Side, Ranks]] = {}  # and what came of it last
         self.best: dict[str, Tensor] = {}

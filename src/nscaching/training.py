@@ -107,6 +107,7 @@ def train(
 def resume(
     path: str | Path,
     *,
+    epochs: int | None = None,
     checkpoint_every: float = CHECKPOINT_SECONDS,
     begin: Callable[[list[Record]], None] | None = None,
     observe: Callable[[Record], None] | None = None,
@@ -119,8 +120,9 @@ def resume(
     """Go on with the training of a run folder where it was interrupted.
 
     Everything comes from the folder; ``device``, ``kernels`` and ``threads`` may be other than they
-    were. ``begin`` hears the records of before; ``say`` also what is wrong with a checkpoint, and
-    what keeps the run from coming out as it would have; the rest is as in ``train``.
+    were, and ``epochs`` more, until the last of them is trained. ``begin`` hears the records of
+    before; ``say`` also what is wrong with a checkpoint, and what keeps the run from coming out as
+    it would have; the rest is as in ``train``.
     """
     folder = RunFolder(path)
     threads = torch.get_num_threads()
@@ -129,7 +131,11 @@ def resume(
         source, before = folder.read_config()
         if folder.finished:
             folder.close()
-            raise UserError(f"{folder.path} is finished: there is nothing to go on with")
+            raise UserError(
+                f"{folder.path} is finished: there is nothing to go on with; to train more from "
+                f"its parameters, start another run with --pretrain {folder.path}"
+            )
+        before = _with_epochs(before, epochs, folder.path)
         config = TrainConfig.from_dict({**before.to_dict(), **place})
         record, probes = read_record(folder.path / CONFIG), read_probes(folder.path / CONFIG)
         graph = folder.read_graph(source)
@@ -145,6 +151,8 @@ def resume(
         run = Run(graph, before, trainer.model, probes=probes, record=record)
         recording = Recording(run, trainer, folder, checkpoint_every, stop, observe, say)
         recording.restore(state)
+        if epochs is not None:
+            folder.change_config(graph, before, record, probes)
         run.history, run.scores = folder.read_history(), read_scores(folder.path)
         if begin is not None:
             begin(run.history)
@@ -152,6 +160,11 @@ def resume(
             announce(recording.whence())
             announce(trainer.plan())
         return _train(recording)
+    except (MemoryError, RuntimeError) as error:
+        if not is_shortage(error):
+            raise
+        more = "free some, or go on where there is more"
+        raise UserError(f"{folder.path}: not enough memory to go on: {more}") from error
     finally:
         torch.set_num_threads(threads)
         folder.release()
@@ -173,7 +186,7 @@ def _train(recording: Recording) -> Run:
     except CannotWriteError as error:
         if folder is None or not folder.checkpoints.files():
             raise
-        raise UserError(f"{error}; to go on later: {resume_command(folder)}") from error
+        raise UserError(f"{error}; to go on later: {resume_command(folder.path)}") from error
     return run
 
 
@@ -201,6 +214,12 @@ def differences(record: dict[str, Any], graph: KnowledgeGraph, config: TrainConf
         for name, value in here.items()
         if record.get(name, value) != value
     ]
+
+
+def _with_epochs(config: TrainConfig, epochs: int | None, path: Path) -> TrainConfig:
+    if epochs is not None and epochs < config.epochs:
+        raise UserError(f"--epochs {epochs}: {path} was begun with {config.epochs}, give more")
+    return config if epochs is None else dataclasses.replace(config, epochs=epochs)
 
 
 def _start(graph: KnowledgeGraph, config: TrainConfig) -> dict[str, Tensor] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from nscaching.objectives import choose_objective
 from nscaching.plots import plot_comparison
 from nscaching.probes import ProbeConfig
 from nscaching.progress import TrainingDisplay, counting, downloading, loading, when_slow
-from nscaching.recording import CHECKPOINT_SECONDS
+from nscaching.recording import CHECKPOINT_SECONDS, resume_command
 from nscaching.run import Run
 from nscaching.run_folder import RunFolder, read_record
 from nscaching.samplers import SAMPLERS
@@ -99,33 +100,42 @@ def train(
             out=out,
             overwrite=overwrite,
             checkpoint_every=checkpoint_every,
-            observe=display.observe,
-            progress=display.progress,
-            announce=display.announce,
-            stop=stop,
-            say=display.note,
+            **_heard(display, stop, "nothing was written"),
         )
         stop.check(f"stopped; {run.path} is finished")
     return run
 
 
-def resume(path: str, checkpoint_every: float, place: dict[str, Any]) -> Run:
+def resume(path: str, checkpoint_every: float, given: dict[str, Any]) -> Run:
     """Go on with a training, with a progress bar, until a signal comes."""
     _, config = RunFolder(path).read_config()
+    config = dataclasses.replace(config, epochs=given.get("epochs", config.epochs))
     with TrainingDisplay(f"{config.model} {config.sampler}", config) as display, Signals() as stop:
         run = resume_run(
             path,
             checkpoint_every=checkpoint_every,
             begin=display.begin,
-            observe=display.observe,
-            progress=display.progress,
-            announce=display.announce,
-            stop=stop,
-            say=display.note,
-            **place,
+            **_heard(display, stop, f"to go on: {resume_command(path)}"),
+            **given,
         )
         stop.check(f"stopped; {run.path} is finished")
     return run
+
+
+def _heard(display: TrainingDisplay, stop: Signals, left: str) -> dict[str, Any]:
+    """Return what a training tells, and asks; until its first step, it may end anywhere."""
+
+    def progress(what: str, done: int, of: int) -> None:
+        display.progress(what, done, of)
+        if what not in ("training", "valid", "test"):
+            stop.check(f"stopped before the first step; {left}")
+
+    def announce(text: str) -> None:
+        display.announce(text)
+        stop.check(f"stopped before the first step; {left}")
+
+    told = {"observe": display.observe, "progress": progress, "announce": announce}
+    return {**told, "stop": stop, "say": display.note}
 
 
 def evaluate(run: Run, split: str, options: dict[str, Any]) -> dict[str, Any]:

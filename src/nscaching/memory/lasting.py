@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
-from nscaching.graph import Side
+from nscaching.answers import Ids, Longs
+from nscaching.graph import KnowledgeGraph, Side
 from nscaching.kernels.codes import FORMS, KINDS, TRANSD, UNIT
 from nscaching.memory.plan import Plan
 from nscaching.models import Model
@@ -15,6 +18,7 @@ __all__ = [
     "generator",
     "gradients",
     "graph_indices",
+    "indices_there",
     "known_triples",
     "model_state",
     "optimizer_state",
@@ -28,6 +32,9 @@ __all__ = [
 
 FLOAT, LONG, INT = 4, 8, 4
 CHECKPOINTS = 3  # the two newest, and the one that is being written
+CHECKPOINT_REST = 20_000  # of each: two random states, the names, where it is
+EPOCH_LINE = 600  # of metrics.jsonl, with a ranking
+PAGES = 400_000  # card, plot and report
 
 
 def size(tensor: Tensor) -> int:
@@ -82,19 +89,24 @@ def gradients(plan: Plan) -> int:
 def ready_rows(plan: Plan) -> int:
     """Return the bytes of rows that compiled steps keep scaled to unit length, shifted, rounded."""
     model = plan.model
-    rows = 0
-    if plan.compiled:
-        kind = KINDS[type(model)]
-        tables = dict(model.named_parameters())
-        rows += sum(size(tables[name]) for name in UNIT.get(kind, ()))
-        rows += FLOAT * model.entities if kind == TRANSD else 0
-        rows += model.entities if plan.kernels == "numba" else 0  # which of them moved
-        if plan.kernels == "triton" and plan.config.candidate_rows == "bfloat16":
-            rows += size(model.entity) // 2
+    rows = _unit_rows(plan)
+    if plan.compiled and plan.kernels == "triton" and plan.config.candidate_rows == "bfloat16":
+        rows += size(model.entity) // 2
     known = plan.config.filter_known or model.form not in FORMS
     if plan.kernels == "numba" and plan.sampler.has_cache and not known:
         rows += LONG * plan.threads * model.entities  # what each thread has seen of a row
     return rows
+
+
+def _unit_rows(plan: Plan) -> int:
+    """Return the bytes of those rows that a checkpoint holds too."""
+    if not plan.compiled:
+        return 0
+    model = plan.model
+    kind, tables = KINDS[type(model)], dict(model.named_parameters())
+    rows = sum(size(tables[name]) for name in UNIT.get(kind, ()))
+    rows += FLOAT * model.entities if kind == TRANSD else 0
+    return rows + (model.entities if plan.kernels == "numba" else 0)  # which of them moved
 
 
 def caches(plan: Plan) -> int:
@@ -145,6 +157,16 @@ def graph_indices(plan: Plan) -> int:
     return train + keys_of_triples + every
 
 
+def indices_there(graph: KnowledgeGraph) -> int:
+    """Return the bytes of those of them that were built already: each is, at its first use."""
+    built: dict[str, dict[Side, Any]] = vars(graph)
+    arrays: list[Longs | Ids] = list(built.get("train_keys", {}).values())
+    for name in ("train_index", "filter_index"):
+        for index in built.get(name, {}).values():
+            arrays += [index.codes, index.offsets, index.answers]
+    return sum(array.nbytes for array in arrays)
+
+
 def ranked_queries(plan: Plan) -> int:
     """Return the bytes of the triples that are ranked, and on a GPU of their known answers."""
     valid = len(plan.graph.valid) if plan.config.validate_every else 0
@@ -164,11 +186,13 @@ def run_folder(plan: Plan) -> dict[str, int]:
     moments = optimizer_state(plan) + (
         _optimizer_state(plan.generator, plan, "adam") if plan.generator else 0
     )
+    checkpoint = 2 * state + moments + kept + _unit_rows(plan) + CHECKPOINT_REST
     return {
         "model": 2 * state,  # a better one is written beside the last
         "cache": kept,
         "data": 3 * INT * plan.every_triple + 4 * INT * labelled + _text_bytes(names),
-        "checkpoints": CHECKPOINTS * (2 * state + moments + kept),
+        "checkpoints": CHECKPOINTS * checkpoint,
+        "lines and pages": EPOCH_LINE * plan.config.epochs + PAGES,
     }
 
 

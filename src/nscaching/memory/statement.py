@@ -75,10 +75,11 @@ def state(plan: Plan, out: Path | None = None) -> Statement:
     """State what a plan needs of memory and, with a folder to write, of the disk."""
     on_gpu = plan.device.type != "cpu"
     device: Place = "GPU memory" if on_gpu else "memory"
-    held, free = machine.memory_held(), machine.memory_free()  # before indices are built
+    held, free = machine.memory_held(), machine.memory_free()  # before more indices are built
+    other = max(0, held - lasting.indices_there(plan.graph))  # which are an item of their own
     numbers = sum(table.numel() for table in plan.model.parameters())
     items = [
-        Item("held already: program and data", held, "memory", fixed=True),
+        Item("held already: program and data", other, "memory", fixed=True),
         Item("libraries loaded and compiled on the way", LATER, "memory", fixed=True),
         Item("indices of known answers", lasting.graph_indices(plan), "memory"),
         Item(f"parameters: {numbers:,} numbers", lasting.model_state(plan.model), device),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -74,6 +75,11 @@ class Sampler(ABC):
                 self._known[side] = _tensor(index.pair_codes(self.entities), device)
                 full = np.diff(index.offsets) == self.entities
                 self._exhausted[side] = _tensor(full, device)
+
+    def fill(  # noqa: B027  (most have nothing to fill)
+        self, progress: Callable[[int, int], None] = lambda done, of: None
+    ) -> None:
+        """Make what the first step draws from, where that may take long."""
 
     def begin_epoch(self, epoch: int) -> None:  # noqa: B027  (most samplers need not hear)
         """Hear that an epoch (1, 2, …) begins."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -37,8 +39,9 @@ FILL_ROUNDS = 8
 class NSCaching(Sampler):
     """Keeps N1 entities for every (r, t) and every (h, r) of training; draws negatives from them.
 
-    ``cache[side]`` is int32 [keys, N1]. A refresh scores the cached entities and N2 random draws
-    and keeps N1 of them; it happens once per key and batch, however many triples share the key.
+    ``cache[side]`` is int32 [keys, N1]; ``fill`` begins it with random entities. A refresh scores
+    the cached ones and N2 random draws and keeps N1 of them; it happens once per key and batch,
+    however many triples share the key.
     """
 
     one_side = True
@@ -69,7 +72,7 @@ class NSCaching(Sampler):
             # A key is a query: its anchor and relation say all that scoring needs.
             codes = torch.from_numpy(index.codes).to(device)
             anchor, relation = codes // index.relations, codes % index.relations
-            ids = self._fill(side, len(index))
+            ids = torch.zeros(len(index), config.n1, dtype=torch.int32, device=device)
             self.sides[side] = CacheSide(side, ids, anchor, relation, *purposes)
         self.cache = {side: cache.ids for side, cache in self.sides.items()}
 
@@ -125,20 +128,33 @@ class NSCaching(Sampler):
             excluded = known if excluded is None else excluded | known
         return excluded
 
-    def _fill(self, side: Side, keys: int) -> Tensor:
+    def fill(self, progress: Callable[[int, int], None] = lambda done, of: None) -> None:
         """Fill the cache with random entities that may be cached."""
-        cache = torch.empty(keys, self.config.n1, dtype=torch.int32, device=self.device)
-        for key in torch.arange(keys, device=self.device).split(FILL_ROWS):
-            entities = self.random_entities(len(key), self.config.n1)
-            excluded = self._excluded(side, key, entities)
-            for _ in range(FILL_ROUNDS):
-                if excluded is None or not excluded.any():
-                    break
-                fresh = self.random_entities(*entities.shape)
-                entities = torch.where(excluded, fresh, entities)
-                excluded = self._excluded(side, key, entities)
-            if excluded is not None:
-                short = excluded.any(1)
-                entities[short] = self.choose_entities(side, key[short], self.config.n1)
-            cache[key] = entities.int()
-        return cache
+        keys = sum(map(len, self.cache.values()))
+        done = 0
+        for side, cache in self.cache.items():
+            for key in torch.arange(len(cache), device=self.device).split(FILL_ROWS):
+                cache[key] = self._some_entities(side, key).int()
+                done += len(key)
+                progress(done, keys)
+
+    def _some_entities(self, side: Side, key: Tensor) -> Tensor:
+        """Draw entities [n, N1] that may be cached for each key [n]."""
+        entities = self.random_entities(len(key), self.config.n1)
+        excluded = self._excluded(side, key, entities)
+        if excluded is None:
+            return entities
+        rows = excluded.any(1).nonzero().squeeze(1)  # the few that hold what may not be cached
+        excluded = excluded[rows]
+        for _ in range(FILL_ROUNDS):
+            if not len(rows):
+                return entities
+            fresh = self.random_entities(*entities.shape)[rows]
+            entities[rows] = torch.where(excluded, fresh, entities[rows])
+            again = self._excluded(side, key[rows], entities[rows])
+            assert again is not None
+            left = again.any(1)
+            rows, excluded = rows[left], again[left]
+        if len(rows):
+            entities[rows] = self.choose_entities(side, key[rows], self.config.n1)
+        return entities

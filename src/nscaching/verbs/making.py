@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import OmitArgPrefixes, Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, Suppress, arg
 
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError, user_path
@@ -65,8 +65,11 @@ class Train:
     checkpoint_every: float = 60.0
     """Seconds between checkpoints, from which --resume goes on; 0: only when it is stopped."""
     resume: str = ""
-    """Run folder of an interrupted training to go on with: everything comes from there."""
+    """Run folder of an interrupted training to go on with: everything comes from there, but
+    --epochs may be more."""
     json: Json = False
+    given: Suppress[tuple[str, ...]] = ()
+    """Which settings the command line names."""
 
     def run(self) -> None:
         """Train, showing progress, and print the results."""
@@ -100,9 +103,8 @@ class Train:
 
         if self.where:
             raise UserError(f"--resume takes the data from the run folder: leave out {self.where}")
-        asked, usual = self.settings.to_dict(), TrainConfig().to_dict()
-        place = {name: value for name, value in asked.items() if value != usual.get(name)}
-        show.run(work.resume(self.resume, self.checkpoint_every, place), self.json)
+        given = {name: getattr(self.settings, name) for name in self.given}
+        show.run(work.resume(self.resume, self.checkpoint_every, given), self.json)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types audit tests bench fuzz world clean
+.PHONY: demo test lint types audit lock tests bench fuzz world clean
 
 demo: $(READY)
 	@$(BIN)/nscaching demo
@@ -17,8 +17,11 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-audit: $(READY)  ## what is installed, by pip-audit or against constraints.txt
+audit: $(READY)  ## what is installed, by pip-audit or against constraints.txt and tools/lock.txt
 	$(BIN)/python tools/audit.py
+
+lock: $(READY)  ## after a change of constraints.txt: what is installed is what should be
+	$(BIN)/python tools/audit.py --write-lock
 
 tests: $(READY)
 	$(BIN)/pytest -n 2

@@ -1,6 +1,7 @@
-"""Audit what is installed: by pip-audit where it reaches its data, else against constraints.txt.
+"""Audit what is installed: by pip-audit where it reaches its data, else against pins and hashes.
 
-It says which of the two it did. Part of `make test`.
+It says which of the two it did. Part of `make test`. With --write-lock it writes the hashes of what
+is installed here into lock.txt instead (`make lock`, after a change of constraints.txt).
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import distributions
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
+
+import hash_lock
+from hash_lock import canonical
 
 PINS = Path(__file__).parents[1] / "constraints.txt"
 SECONDS = 20.0
@@ -24,9 +28,10 @@ UNPINNED = {"nscaching", "pip", "setuptools", "wheel"}
 OF_TORCH = ("nvidia-", "cuda-")
 
 
-def canonical(name: str) -> str:
-    """Return a distribution's name as all spellings of it are compared."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+def counts(part: Distribution) -> bool:
+    """Say whether a distribution is one that is pinned."""
+    name = canonical(part.metadata["Name"])
+    return name not in UNPINNED and not name.startswith(OF_TORCH)
 
 
 def read_pins(text: str) -> dict[str, str]:
@@ -113,17 +118,31 @@ def main() -> int:
         print("".join(f"  {hole}\n" for hole in report.holes), end="")
         return 1 if report.holes else 0
     pins = read_pins(PINS.read_text(encoding="utf-8"))
-    installed = [(part.metadata["Name"], part.version) for part in distributions()]
-    wrong = differences(installed, pins)
+    installed = [part for part in distributions() if counts(part)]
+    wrong = differences([(part.metadata["Name"], part.version) for part in installed], pins)
+    locked = hash_lock.read_lock(hash_lock.LOCK.read_text(encoding="utf-8"))
+    changed, unknown = hash_lock.against(installed, locked)
+    wrong += changed
     print(
-        "audit by pins (pip-audit is not installed or does not reach its data, so nothing is said "
-        f"of known vulnerabilities): {len(installed)} installed, {len(wrong)} not as pinned"
+        "audit by pins and hashes (pip-audit is not installed or does not reach its data, so "
+        f"nothing is said of known vulnerabilities): {len(installed)} installed, "
+        f"{len(installed) - len(unknown)} of them with a hash for this platform, "
+        f"{len(wrong)} faults"
     )
     print("".join(f"  {line}\n" for line in wrong), end="")
+    if unknown:
+        print(f"no hash of these builds, files as they say themselves: {', '.join(unknown)}")
     if wrong:
         print("make clean, then make, installs what is pinned")
     return 1 if wrong else 0
 
 
+def write_lock() -> int:
+    """Take what is installed for what should be."""
+    pins = read_pins(PINS.read_text(encoding="utf-8"))
+    hash_lock.write([part for part in distributions() if counts(part)], pins)
+    return 0
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_lock() if sys.argv[1:] == ["--write-lock"] else main())

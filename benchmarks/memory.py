@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from nscaching import KnowledgeGraph, TrainConfig
 from nscaching.memory import Plan, readable, state
@@ -52,12 +53,13 @@ def main() -> None:
     parser.add_argument("--n1", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=4096)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--json", action="store_true")
     asked = vars(parser.parse_args())
     sizes = [asked.pop(name) for name in ("entities", "relations", "triples", "held_out")]
     steps, as_json = asked.pop("steps"), asked.pop("json")
     graph = random_graph(*sizes)
-    config = TrainConfig(n2=asked["n1"], device="cpu", **asked)
+    config = TrainConfig(n2=asked["n1"], **asked)
     forget_peak()
     stated = state(Plan(graph, config))
     began = time.perf_counter()
@@ -73,6 +75,9 @@ def main() -> None:
     if as_json:
         print(json.dumps({"stated": needs, "taken": took}))
         return
+    if config.device == "cuda":
+        gpu, used = stated.total("GPU memory"), torch.cuda.max_memory_reserved()
+        print(f"GPU memory: stated {readable(gpu)}, taken {readable(used)} (PyTorch's share)")
     show(stated, as_json=False)
     print(f"stated {readable(needs)}, taken {readable(took)}: {needs / took:.2f} times as much")
     print(f"ready after {ready:.1f} s, then {steps} steps in {trained:.1f} s")

@@ -45,9 +45,15 @@ def test_the_runs_of_the_paper(runner):
 
     assert shape("convergence") == [
         ("bernoulli", "", 3000),
-        ("kbgan", "pretrain", 1000), ("kbgan", "scratch", 1000),
         ("nscaching", "pretrain", 1000), ("nscaching", "scratch", 1000),
+        ("kbgan", "pretrain", 1000), ("kbgan", "scratch", 1000),
     ]  # fmt: skip
+    shorter = [
+        (run.epochs, run.start_epochs)
+        for run in runner.trainings("convergence", "wn18", "TransD", kbgan_epochs=250)
+        if run.pretrain
+    ]
+    assert shorter == [(1000, 100), (250, 100)]  # both start from the same run
     assert len(shape("sizes")) == 9  # (50, 50) is of both sweeps
     assert len(shape("strategies")) == 5
     assert {epochs for _, _, epochs in shape("convergence", epochs=7)} == {7}

@@ -105,8 +105,8 @@ class Trainer:
     def _new_learner(self, learning: Learning) -> Learner:
         if learning.objective == "kvsall":
             return KVsAll(self.model, learning, self.kernels.distances, self.graph)
-        if learning.objective == "1vsall" or (self.sampler.one_side and self.sampler.count == 1):
-            return self.kernels.learner(self.model, learning)
+        if learning.objective == "1vsall" or self.sampler.one_side:
+            return self.kernels.learner(self.model, learning, self.sampler.count)
         return AutogradLearner(self.model, learning)
 
     def plan(self) -> str:

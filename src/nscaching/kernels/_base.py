@@ -86,8 +86,8 @@ class Kernels:
         """Return the columns [k, n] at some rows [B]: [k, B]."""
         return plain_gather(columns, row)
 
-    def learner(self, model: Model, learning: Learning) -> Learner:
-        """Return what makes the gradient steps: one negative per triple, one side replaced."""
+    def learner(self, model: Model, learning: Learning, count: int = 1) -> Learner:
+        """Return what makes the gradient steps: so many negatives per triple, one side replaced."""
         if learning.objective == "1vsall":
             return OneVsAll(model, learning, self.distances)
         return AutogradLearner(model, learning)

@@ -20,7 +20,7 @@ from nscaching.kernels.optimizers import (
 from nscaching.models import Model
 from nscaching.objectives import logistic, margin_ranking
 
-__all__ = ["BETAS", "AutogradLearner", "Learner", "Learning"]
+__all__ = ["BETAS", "AutogradLearner", "Learner", "Learning", "losses"]
 
 
 class Learner(ABC):
@@ -52,6 +52,20 @@ class Learner(ABC):
         """Take what a checkpoint holds, once the parameters are those of it."""
 
 
+def losses(
+    learning: Learning, positive: Tensor, negative: Tensor, adversarial: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Return losses [B] of scores [B] and [B, K], and which of them still teach something [B]."""
+    margin, weight = learning.margin, None
+    if adversarial:
+        weight = torch.softmax(adversarial * negative.detach(), 1)
+    if learning.objective == "margin":
+        return margin_ranking(positive, negative, margin, weight)  # Eq. 1
+    if learning.objective == "shifted":
+        return logistic(positive + margin, negative + margin, weight)
+    return logistic(positive, negative, weight)  # Eq. 2
+
+
 class AutogradLearner(Learner):
     """Any model: torch's autograd and torch's optimizers."""
 
@@ -64,15 +78,7 @@ class AutogradLearner(Learner):
         """Return the losses [B] and which of them still teach something [B]."""
         positive = self.model.score(batch.head, batch.relation, batch.tail)
         negative = negatives.scores(self.model, batch)
-        weight = None
-        if negatives.adversarial:
-            weight = torch.softmax(negatives.adversarial * negative.detach(), 1)
-        margin = self.learning.margin
-        if self.learning.objective == "margin":
-            return margin_ranking(positive, negative, margin, weight)  # Eq. 1
-        if self.learning.objective == "shifted":
-            return logistic(positive + margin, negative + margin, weight)
-        return logistic(positive, negative, weight)  # Eq. 2
+        return losses(self.learning, positive, negative, negatives.adversarial)
 
     def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
         """Learn from a batch."""

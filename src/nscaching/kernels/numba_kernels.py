@@ -204,11 +204,11 @@ class NumbaKernels(Kernels):
         self._seen: Array = np.empty((0, 0), np.int64)
         self._mark = 1
 
-    def learner(self, model: Model, learning: Learning) -> Learner:
+    def learner(self, model: Model, learning: Learning, count: int = 1) -> Learner:
         """Return a compiled learner where there is one."""
         known = type(model) in KINDS and model.entity.dtype == torch.float32
-        if not (known and learning.compiled):
-            return super().learner(model, learning)
+        if not (known and learning.compiled and count == 1):
+            return super().learner(model, learning, count)
         self._learner = NumbaLearner(model, learning, self.threads)
         return self._learner
 

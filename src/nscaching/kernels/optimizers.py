@@ -37,8 +37,14 @@ class Learning:
 
     @property
     def compiled(self) -> bool:
-        """Whether compiled gradient steps know this way of learning."""
-        return self.objective in ("margin", "logistic") and not (self.adagrad or self.cubes)
+        """Whether compiled gradient steps of one negative know this way of learning."""
+        return self.objective != "shifted" and self.many_compiled
+
+    @property
+    def many_compiled(self) -> bool:
+        """Whether compiled gradient steps of many negatives know it."""
+        known = self.objective in ("margin", "logistic", "shifted")
+        return known and not (self.adagrad or self.cubes)
 
 
 class RowAdam:

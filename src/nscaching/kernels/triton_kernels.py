@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from nscaching.kernels._base import COIN, ENTITY, SLOT, CacheAccess, CacheSide, 
 from nscaching.kernels.codes import FORMS, KINDS, STRATEGIES
 from nscaching.kernels.distances import with_gradient
 from nscaching.kernels.gpu import draw, forms, rank, refresh
+from nscaching.kernels.gpu.launch import CHUNK, warps_of
 from nscaching.kernels.learner import Learner, Learning
 from nscaching.kernels.replay import Replay
 from nscaching.kernels.triton_learner import TritonLearner
@@ -29,21 +29,6 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Whether Triton runs kernels in Python, on the CPU, which is for tests."""
 
 PURPOSES = 8
-# Numbers of the candidates' rows that a refresh holds at once; more warps or longer pieces were
-# slower on an H200.
-CHUNK = 16
-
-
-# Numbers that a thread holds of them where rows are read more than once (of 255 registers).
-HELD = 224
-
-
-def warps_of(form: Form | None, candidates: int, size: int) -> int:
-    """Return how many warps refresh a key, for a power of two of candidates of so many numbers."""
-    if form is not Form.SHIFTED:
-        return max(4, candidates // 64)
-    threads = candidates * math.ceil(size / CHUNK) * CHUNK / HELD
-    return max(2, candidates // 64, int(triton.next_power_of_2(math.ceil(threads / 32))))
 
 
 class TritonKernels(Kernels):
@@ -63,11 +48,11 @@ class TritonKernels(Kernels):
         if self.gather(columns, columns[0, 1:]).tolist() != [[1, 2], [4, 5]]:
             raise RuntimeError("a kernel gave a wrong result")
 
-    def learner(self, model: Model, learning: Learning) -> Learner:
+    def learner(self, model: Model, learning: Learning, count: int = 1) -> Learner:
         """Return a compiled learner where there is one."""
         known = type(model) in KINDS and model.entity.dtype == torch.float32
-        if not (known and learning.compiled):
-            return super().learner(model, learning)
+        if not (known and learning.many_compiled):
+            return super().learner(model, learning, count)
         self._learner = TritonLearner(model, learning)
         return self._learner
 

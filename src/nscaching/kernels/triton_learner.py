@@ -11,9 +11,10 @@ from torch import Tensor
 
 from nscaching.batches import Batch, Negatives
 from nscaching.checkpoint import State, join, part
-from nscaching.kernels.codes import COMPLEX, DIRECTIONS, KINDS, TRANSD, UNIT
-from nscaching.kernels.gpu import adam, step
-from nscaching.kernels.learner import BETAS, Learner, Learning
+from nscaching.kernels.codes import COMPLEX, DIRECTIONS, FORMS, KINDS, TRANSD, UNIT
+from nscaching.kernels.gpu import adam, candidates, step
+from nscaching.kernels.gpu.launch import CHUNK, warps_of
+from nscaching.kernels.learner import BETAS, Learner, Learning, losses
 from nscaching.models import Model
 from nscaching.objectives import LOGISTIC_ZERO
 
@@ -21,6 +22,8 @@ __all__ = ["TritonLearner"]
 
 # Partial sums of squares that one program adds up by itself.
 MOST_PARTIAL = 8192
+# Candidates that one program scores.
+MOST_AT_ONCE = 128
 
 
 class TritonLearner(Learner):
@@ -109,22 +112,70 @@ class TritonLearner(Learner):
         return self.rounded
 
     def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
-        """Learn from a batch with one negative per triple, of which one side was replaced."""
-        n, size = len(batch), self.rows.shape[1]
+        """Learn from a batch; the negatives of a triple replace all its head or all its tail."""
+        n = len(batch)
         if n > len(self.losses):
             self.losses, self.teachings = (self.rows.new_empty(n) for _ in range(2))
-        logistic = self.learning.objective == "logistic"
-        direction = self.gradients[self.direction] if self.direction else self.g_shift
-        width = size // 2 if self.kind == COMPLEX else size
-        step.gradients[(n,)](
+        if negatives.head.shape[1] == 1 and self.learning.compiled and not negatives.adversarial:
+            self._learn_from_one(batch, negatives)
+        else:
+            self._learn_from_many(batch, negatives)
+        self._move(n, sums)
+
+    def _learn_from_one(self, batch: Batch, negatives: Negatives) -> None:
+        step.gradients[(len(batch),)](
             batch.head, batch.relation, batch.tail, negatives.head, negatives.tail,
-            self.rows, self.shift, self.relations, self.directions,
-            self.gradients["entity"], self.g_shift, self.gradients["relation"], direction,
-            *self.touched.values(), self.losses, self.teachings,
+            *self._rows_and_gradients(), self.losses, self.teachings,
             float(self.learning.margin), LOGISTIC_ZERO,
-            D=size, BLOCK=triton.next_power_of_2(width), KIND=self.kind, NORM=self.model.norm,
-            LOGISTIC=logistic, num_warps=1,
+            **self._shape(), LOGISTIC=self.learning.objective == "logistic", num_warps=1,
         )  # fmt: skip
+
+    def _learn_from_many(self, batch: Batch, negatives: Negatives) -> None:
+        """Score the true entity and all false ones; what follows from the scores, torch can do."""
+        replace = negatives.replace_head
+        assert replace is not None  # a sampler of one side says which
+        true = torch.where(replace, batch.head, batch.tail).unsqueeze(1)
+        false = torch.where(replace.unsqueeze(1), negatives.head, negatives.tail)
+        entity = torch.cat([true, false], 1)  # [B, 1 + K]
+        scores = self._scores(batch, replace, entity).requires_grad_()
+        loss, teaching = losses(self.learning, scores[:, 0], scores[:, 1:], negatives.adversarial)
+        (slopes,) = torch.autograd.grad(loss.sum(), scores)
+        self.losses[: len(batch)].copy_(loss.detach())
+        self.teachings[: len(batch)].copy_(teaching)
+        candidates.gradients[(len(batch),)](
+            batch.head, batch.relation, batch.tail, replace, entity, slopes.contiguous(),
+            entity.shape[1], *self._rows_and_gradients(), **self._shape(), num_warps=1,
+        )  # fmt: skip
+
+    def _scores(self, batch: Batch, replace: Tensor, entity: Tensor) -> Tensor:
+        """Score entities [B, K] in place of head or tail."""
+        model, (n, count), size = self.model, entity.shape, self.rows.shape[1]
+        many = min(MOST_AT_ONCE, max(2, triton.next_power_of_2(count)))
+        out = self.rows.new_empty(n, count)
+        candidates.score[(n, triton.cdiv(count, many))](
+            batch.head, batch.relation, batch.tail, replace, entity,
+            self.rows, self.relations, self.directions, self.shift, out, count,
+            C=many, D=size, CHUNK=CHUNK, KIND=self.kind, FORM=FORMS[model.form],
+            NORM=model.metric, UNIT=model.unit_projection, HAS_SHIFT=bool(self.projection),
+            num_warps=warps_of(model.form, many, size),
+        )  # fmt: skip
+        return out
+
+    def _rows_and_gradients(self) -> tuple[Tensor, ...]:
+        direction = self.gradients[self.direction] if self.direction else self.g_shift
+        rows = self.rows, self.shift, self.relations, self.directions
+        gradients = self.gradients["entity"], self.g_shift, self.gradients["relation"], direction
+        return *rows, *gradients, *self.touched.values()
+
+    def _shape(self) -> dict[str, int]:
+        size = self.rows.shape[1]
+        width = size // 2 if self.kind == COMPLEX else size
+        block = triton.next_power_of_2(width)
+        return {"D": size, "BLOCK": block, "KIND": self.kind, "NORM": self.model.norm}
+
+    def _move(self, n: int, sums: Tensor) -> None:
+        """Let Adam move all rows by the gradients of n triples."""
+        size = self.rows.shape[1]
         self.powers *= self.betas
         first, last = 0, list(self.programs)[-1]
         for name, programs in self.programs.items():

@@ -64,7 +64,7 @@ def _compiled_step(plan: Plan) -> int:
     numbers += 3 if kind == TRANSD else 0
     # Gradients apart for each triple, and their places in order; on a GPU they are in tables.
     apart = batch * (FLOAT * numbers + 4 * 3 * LONG) if plan.kernels == "numba" else 0
-    return apart + 20 * LONG * batch
+    return apart + (18 + 8 * (1 + plan.negatives)) * LONG * batch
 
 
 def _autograd_step(plan: Plan) -> int:

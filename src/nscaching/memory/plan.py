@@ -93,9 +93,11 @@ class Plan:
             adagrad=config.optimizer == "adagrad",
             cubes=penalty(config, self.model) if config.penalty_norm == "n3" else 0.0,
         )
-        single = self.sampler.one_side and self.negatives == 1
-        fast = self.kernels != "reference" and type(self.model) in KINDS
-        return fast and single and learning.compiled
+        if not self.sampler.one_side or type(self.model) not in KINDS:
+            return False
+        if self.kernels == "triton":
+            return learning.many_compiled
+        return self.kernels == "numba" and self.negatives == 1 and learning.compiled
 
     def keys(self, side: Side) -> int:
         """Return the number of different queries of training on a side."""

@@ -38,7 +38,8 @@ class Sampler(ABC):
     one_side: ClassVar[bool] = False
     """Whether its negatives have a new head or a new tail, never both.
 
-    Compiled gradients take one such negative per triple; with others autograd is used.
+    Several negatives of a triple have all the same side replaced, and say which. Compiled gradients
+    take such negatives; with others autograd is used.
     """
 
     has_cache: ClassVar[bool] = False
@@ -98,6 +99,8 @@ class Sampler(ABC):
         if self.one_side and negatives.head.shape[1] != self.count:
             name, given = type(self).__name__, negatives.head.shape[1]
             raise UserError(f"{name} gives {given} negatives of each triple, not {self.count}")
+        if self.one_side and self.count > 1 and negatives.replace_head is None:
+            raise UserError(f"{type(self).__name__} has one_side = True and no replace_head")
         return negatives
 
     @abstractmethod

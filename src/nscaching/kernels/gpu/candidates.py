@@ -1,0 +1,138 @@
+"""Many candidates of a triple, compiled for GPUs: their scores, and gradients by given slopes.
+
+All candidates of a triple take the place of its head, or all of its tail: they share a query, whose
+gradient is summed before it is taken back to the anchor and the relation.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from nscaching.kernels.gpu.forms import COMPLEX, DISTMULT, TRANSD, TRANSE
+from nscaching.kernels.gpu.scores import scores
+from nscaching.kernels.gpu.step import add_whole, length, project, project_back, slope_of
+
+__all__ = ["gradients", "score"]
+
+
+@triton.jit
+def score(
+    head, relation, tail, replace_head, candidates, rows, relations, directions, shift, out, K,
+    C: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr,
+    KIND: tl.constexpr, FORM: tl.constexpr, NORM: tl.constexpr,
+    UNIT: tl.constexpr, HAS_SHIFT: tl.constexpr,
+):  # fmt: skip
+    """Score C of the candidates [B, K] of one triple → out [B, K]."""
+    i = tl.program_id(0).to(tl.int64)
+    replace = tl.load(replace_head + i)
+    lane = tl.program_id(1) * C + tl.arange(0, C)
+    valid = lane < K
+    place = tl.load(candidates + i * K + lane, valid, 0)
+    anchor = tl.where(replace, tl.load(tail + i), tl.load(head + i))
+    value = scores(
+        place, valid, i, anchor, tl.load(relation + i), tl.where(replace, -1.0, 1.0),
+        rows, rows, relations, directions, shift, rows, rows,
+        C, D, CHUNK, KIND, FORM, NORM, UNIT, HAS_SHIFT,
+    )  # fmt: skip
+    tl.store(out + i * K + lane, value, valid)
+
+
+@triton.jit
+def gradients(
+    head, relation, tail, replace_head, candidates, slopes, K,
+    rows, shift, relations, directions, g_rows, g_shift, g_relations, g_directions,
+    touched, relation_touched,
+    D: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr, NORM: tl.constexpr,
+):  # fmt: skip
+    """Add slope·∂f of each candidate [B, K] of one triple to the gradients of the rows in it.
+
+    The rows that have a gradient are marked in touched [E] and relation_touched [R].
+    """
+    i = tl.program_id(0).to(tl.int64)
+    replace = tl.load(replace_head + i)
+    r = tl.load(relation + i)
+    a = tl.where(replace, tl.load(tail + i), tl.load(head + i))
+    HALF: tl.constexpr = D // 2
+    END: tl.constexpr = HALF if KIND == COMPLEX else D
+    d = tl.arange(0, BLOCK)
+    inside = d < END
+    A = tl.load(rows + a * D + d, inside, 0.0)
+    R = tl.load(relations + r * D + d, inside, 0.0)
+    none = tl.zeros([BLOCK], tl.float32)
+    steepest = 0.0
+    if (KIND == DISTMULT) or (KIND == COMPLEX):
+        # The score is linear in the candidate: f = q·e, and Σ slope·e is what the query needs.
+        Q = A * R
+        if KIND == COMPLEX:
+            A_im = tl.load(rows + a * D + HALF + d, inside, 0.0)
+            R_im = tl.load(relations + r * D + HALF + d, inside, 0.0)
+            Q = tl.where(replace, R * A + R_im * A_im, A * R - A_im * R_im)
+            Q_im = tl.where(replace, R * A_im - R_im * A, A * R_im + A_im * R)
+            W_im = none
+        W = none
+        for k in range(K):
+            e = tl.load(candidates + i * K + k)
+            slope = tl.load(slopes + i * K + k)
+            steepest = tl.maximum(steepest, tl.abs(slope))
+            live = inside & (none + tl.abs(slope) > 0)
+            W += slope * tl.load(rows + e * D + d, live, 0.0)
+            add_whole(g_rows + e * D + d, slope * Q, live)
+            if KIND == COMPLEX:
+                W_im += slope * tl.load(rows + e * D + HALF + d, live, 0.0)
+                add_whole(g_rows + e * D + HALF + d, slope * Q_im, live)
+            tl.store(touched + e, 1, tl.abs(slope) > 0)
+        if KIND == DISTMULT:
+            by_a, by_r = W * R, W * A
+        else:
+            by_a = tl.where(replace, W * R - W_im * R_im, R * W + R_im * W_im)
+            by_a_im = tl.where(replace, W * R_im + W_im * R, R * W_im - R_im * W)
+            by_r = W * A + W_im * A_im
+            by_r_im = tl.where(replace, W * A_im - W_im * A, A * W_im - A_im * W)
+            active = inside & (none + steepest > 0)
+            add_whole(g_rows + a * D + HALF + d, by_a_im, active)
+            add_whole(g_relations + r * D + HALF + d, by_r_im, active)
+    else:
+        V = R
+        s_a = 0.0
+        s_e = 0.0
+        if KIND != TRANSE:
+            V = tl.load(directions + r * D + d, inside, 0.0)
+        if KIND == TRANSD:
+            s_a = tl.load(shift + a)
+        p_a, s_a, c_a = project(A, s_a, V, KIND)
+        by_r = none
+        by_v = none
+        to_a = none
+        for k in range(K):
+            e = tl.load(candidates + i * K + k)
+            slope = tl.load(slopes + i * K + k)
+            steepest = tl.maximum(steepest, tl.abs(slope))
+            live = inside & (none + tl.abs(slope) > 0)
+            Z = tl.load(rows + e * D + d, live, 0.0)
+            if KIND == TRANSD:
+                s_e = tl.load(shift + e)
+            p_e, s_p, c_e = project(Z, s_e, V, KIND)
+            difference = tl.where(replace, p_e + R - p_a, p_a + R - p_e)
+            value = -length(tl.where(inside, difference, 0.0), NORM)
+            steep = tl.where(live, slope_of(difference, value, slope, NORM), 0.0)
+            by_r += steep
+            to_e = tl.where(replace, steep, -steep)  # a tail enters with a minus
+            to_a -= to_e
+            by_e, v_e, of_e = project_back(to_e, p_e, s_p, c_e, Z, V, KIND)
+            add_whole(g_rows + e * D + d, by_e, live)
+            if KIND != TRANSE:
+                by_v += v_e
+            if KIND == TRANSD:
+                add_whole(g_shift + e, of_e, tl.abs(slope) > 0)
+            tl.store(touched + e, 1, tl.abs(slope) > 0)
+        by_a, v_a, of_a = project_back(to_a, p_a, s_a, c_a, A, V, KIND)
+        if KIND != TRANSE:
+            add_whole(g_directions + r * D + d, by_v + v_a, inside & (none + steepest > 0))
+        if KIND == TRANSD:
+            add_whole(g_shift + a, of_a, steepest > 0)
+    tl.store(touched + a, 1, steepest > 0)
+    tl.store(relation_touched + r, 1, steepest > 0)
+    active = inside & (none + steepest > 0)
+    add_whole(g_rows + a * D + d, by_a, active)
+    add_whole(g_relations + r * D + d, by_r, active)

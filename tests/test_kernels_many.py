@@ -1,0 +1,101 @@
+"""Gradient steps with several negatives of each triple."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from helpers import SLOW, new_kernels, new_model, plain_batch, twins
+from nscaching.batches import Negatives
+from nscaching.kernels import Kernels, Learning
+from nscaching.kernels.learner import AutogradLearner
+from test_kernels_step import NORMED, new_sums
+
+ENTITIES, RELATIONS = 9, 2
+CLEAR = 1e-4  # gradients below it, Adam turns into whole steps of what may be rounding
+
+
+def random_step(size, count, seed, adversarial=0.0):
+    """Draw triples and negatives of which some are the triple itself, or occur twice."""
+    random = torch.Generator().manual_seed(seed)
+
+    def ids(*shape, below=ENTITIES - 2):  # the last ones are in no triple
+        return torch.randint(below, shape, generator=random)
+
+    batch = plain_batch(ids(size), ids(size, below=RELATIONS), ids(size))
+    replace, entity = ids(size, below=2).bool(), ids(size, count)
+    drawn = batch.corrupt(replace, entity, entity)
+    return batch, Negatives(drawn.head, drawn.tail, replace, adversarial)
+
+
+def exact_gradients(model, learning, batch, negatives):
+    """Return the gradients in double precision."""
+    exact = copy.deepcopy(model).double()
+    AutogradLearner(exact, learning).loss(batch, negatives)[0].sum().backward()
+    return {name: table.grad.float() for name, table in exact.named_parameters()}
+
+
+@twins
+@pytest.mark.parametrize(("name", "norm"), NORMED)
+@pytest.mark.parametrize(
+    ("objective", "adversarial"),
+    [("margin", 0.0), ("logistic", 0.0), ("shifted", 1.0), ("margin", 0.5)],
+)
+@pytest.mark.parametrize(("size", "count", "dim"), [(6, 3, 9), (1, 1, 16), (3, 7, 19)])
+def test_steps_agree(twin, name, norm, objective, adversarial, size, count, dim):
+    if twin in SLOW and (size, objective) == (3, "logistic"):
+        size = 2
+    model = new_model(name, ENTITIES, RELATIONS, dim, norm, seed=dim)
+    learning = Learning(objective, 1.5, 0.01, 0.0)
+    steps = [random_step(size, count, seed, adversarial) for seed in (1, 2)]
+    twin_model = copy.deepcopy(model)
+    learner = Kernels().learner(model, learning, count)
+    fast = new_kernels(twin).learner(twin_model, learning, count)
+    assert isinstance(fast, AutogradLearner) == (
+        twin == "numba" and (count > 1 or objective == "shifted")
+    )
+    clear = {name: torch.ones_like(table).bool() for name, table in model.named_parameters()}
+    for number, (batch, negatives) in enumerate(steps, 1):
+        for key, gradient in exact_gradients(model, learning, batch, negatives).items():
+            untouched = (gradient == 0).all(1, keepdim=True)
+            clear[key] &= (gradient.abs() > CLEAR) | untouched
+        sums, fast_sums = new_sums(), new_sums()
+        learner.step(batch, negatives, sums)
+        fast.step(batch, negatives, fast_sums)
+        torch.testing.assert_close(fast_sums, sums, rtol=2e-3, atol=1e-5)
+        for key, table in model.named_parameters():
+            got, sure = dict(twin_model.named_parameters())[key].detach(), clear[key]
+            assert sure.any()
+            tolerance = {"rtol": 1e-6, "atol": 2e-3 * number * learning.lr}
+            torch.testing.assert_close(got[sure], table.detach()[sure], **tolerance)
+
+
+@twins
+@pytest.mark.parametrize("name", ["TransE", "TransD", "ComplEx"])
+def test_more_candidates_than_a_program_scores(twin, name):
+    model = new_model(name, 300, RELATIONS, 6, 1, seed=3)
+    random = torch.Generator().manual_seed(0)
+    batch = plain_batch(torch.tensor([1, 2]), torch.tensor([0, 1]), torch.tensor([3, 4]))
+    entity = torch.randint(300, (2, 200), generator=random)
+    replace = torch.tensor([True, False])
+    drawn = batch.corrupt(replace, entity, entity)
+    learning = Learning("logistic", 0.0, 0.01, 0.0)
+    sums, fast_sums = new_sums(), new_sums()
+    twin_model = copy.deepcopy(model)
+    Kernels().learner(model, learning, 200).step(batch, drawn, sums)
+    new_kernels(twin).learner(twin_model, learning, 200).step(batch, drawn, fast_sums)
+    torch.testing.assert_close(fast_sums, sums, rtol=1e-4, atol=1e-5)
+
+
+@twins
+def test_a_loss_that_is_no_number_is_noticed(twin):
+    model = new_model("TransE", ENTITIES, RELATIONS, 4, 1, seed=1)
+    with torch.no_grad():
+        model.relation.fill_(float("nan"))
+    sums = new_sums()
+    learner = new_kernels(twin).learner(model, Learning("shifted", 1.0, 0.01, 0.0), 3)
+    learner.step(*random_step(4, 3, 1, 1.0), sums)
+    assert not torch.isfinite(sums[0])
+    assert sums[3] == 0

@@ -1,0 +1,36 @@
+"""What an interpreter runs, a compiler has to take: Triton's kernels, for a GPU not there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+SCRIPT = Path(__file__).parent / "compile_for_gpu.py"
+TRAININGS = [
+    "model=TransD,draw=importance",
+    "model=TransH,norm=2,refresh=top,candidates=slots",
+    "model=ComplEx,draw=top,candidate_rows=bfloat16",
+    "model=RotatE",
+    "model=TransE,sampler=bernoulli,optimizer=row-adam",
+]
+KERNELS = {
+    "adam", "claim", "count", "distances", "draw", "draw_by_score", "finish", "gather", "gradients",
+    "refresh", "shifted_distances",
+}  # fmt: skip
+
+
+def test_kernels_compile_for_a_gpu(tmp_path):
+    away = {"TRITON_INTERPRET", "TRITON_CACHE_DIR"}
+    env = {name: value for name, value in os.environ.items() if name not in away}
+    env |= {"TRITON_CACHE_DIR": str(tmp_path), "TRITON_DEFAULT_FP_FUSION": "1"}
+    command = [sys.executable, str(SCRIPT), *TRAININGS]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    sizes = [line.split() for line in done.stdout.splitlines()]
+    assert {name for name, _ in sizes} == KERNELS
+    assert all(int(size) > 1000 for _, size in sizes)

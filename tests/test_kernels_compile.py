@@ -17,10 +17,12 @@ TRAININGS = [
     "model=ComplEx,draw=top,candidate_rows=bfloat16",
     "model=RotatE",
     "model=TransE,sampler=bernoulli,optimizer=row-adam",
+    "model=TransD,sampler=self-adversarial",
+    "model=ComplEx,sampler=self-adversarial",
 ]
 KERNELS = {
     "adam", "claim", "count", "distances", "draw", "draw_by_score", "finish", "gather", "gradients",
-    "refresh", "shifted_distances",
+    "refresh", "score", "shifted_distances",
 }  # fmt: skip
 
 

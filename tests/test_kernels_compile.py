@@ -21,6 +21,7 @@ TRAININGS = [
     "model=TransE,sampler=bernoulli,optimizer=row-adam",
     "model=TransD,sampler=self-adversarial",
     "model=ComplEx,sampler=self-adversarial",
+    "model=TransE,sampler=kbgan",
 ]
 KERNELS = {
     "adam", "claim", "count", "distances", "draw", "draw_by_score", "finish", "gather", "gradients",

@@ -7,10 +7,12 @@ import copy
 import pytest
 import torch
 
-from helpers import SLOW, new_kernels, new_model, plain_batch, twins
+from helpers import SLOW, TINY, new_kernels, new_model, plain_batch, random_graph, twins
+from nscaching import TrainConfig
 from nscaching.batches import Negatives
 from nscaching.kernels import Kernels, Learning
 from nscaching.kernels.learner import AutogradLearner
+from nscaching.trainer import Trainer
 from test_kernels_step import NORMED, new_sums
 
 ENTITIES, RELATIONS = 9, 2
@@ -99,3 +101,29 @@ def test_a_loss_that_is_no_number_is_noticed(twin):
     learner.step(*random_step(4, 3, 1, 1.0), sums)
     assert not torch.isfinite(sums[0])
     assert sums[3] == 0
+
+
+@twins
+@pytest.mark.parametrize("generator", ["TransE", "TransD", "ComplEx"])
+def test_generators_learn_alike(twin, generator):
+    graph = random_graph(entities=30, train=6 if twin in SLOW else 80)
+
+    def train(path):
+        device = "cuda" if twin == "triton" and torch.cuda.is_available() else "cpu"
+        settings = {"model": "DistMult", "sampler": "kbgan", "generator": generator, "lr": 1e-6}
+        settings |= {"kernels": path, "device": device, "n1": 7}
+        trainer = Trainer(graph, TrainConfig(**{**TINY, **settings}))
+        compiled = path == "triton"
+        assert isinstance(trainer.sampler.scorer, AutogradLearner) != compiled
+        records = [trainer.epoch(epoch) for epoch in (1, 2)]
+        return records, trainer.sampler.checkpoint(), trainer.sampler.generator
+
+    (records, state, _), (twin_records, twin_state, model) = train("reference"), train(twin)
+    for one, other in zip(records, twin_records, strict=True):
+        for name in ("loss", "generator_loss", "reward", "entropy"):
+            assert other[name] == pytest.approx(one[name], rel=1e-3, abs=1e-4), name
+    for name, _ in model.named_parameters():
+        # Means of gradients; Adam's steps are whole ones even of what is rounding alone.
+        one, other = (s[f"optimizer.mean.{name}"].cpu() for s in (state, twin_state))
+        torch.testing.assert_close(other, one, rtol=5e-3, atol=1e-4)
+        assert one.abs().max() > 1e-3

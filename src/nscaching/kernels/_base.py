@@ -13,7 +13,7 @@ from nscaching.config import TrainConfig
 from nscaching.graph import Side
 from nscaching.kernels import random
 from nscaching.kernels.all_entities import OneVsAll
-from nscaching.kernels.learner import AutogradLearner, Learner, Learning
+from nscaching.kernels.learner import AutogradLearner, Learner, Learning, Scorer
 from nscaching.models import Model, plain_distances
 from nscaching.strategies import repeated, select
 
@@ -90,6 +90,10 @@ class Kernels:
         """Return what makes the gradient steps: so many negatives per triple, one side replaced."""
         if learning.objective == "1vsall":
             return OneVsAll(model, learning, self.distances)
+        return AutogradLearner(model, learning)
+
+    def scorer(self, model: Model, learning: Learning) -> Scorer:
+        """Return what scores candidates of a batch and learns by slopes of the scores."""
         return AutogradLearner(model, learning)
 
     def capture(self, step: Step, phase: Callable[[], object] | None) -> Step:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ from nscaching.kernels.optimizers import (
 from nscaching.models import Model
 from nscaching.objectives import logistic, margin_ranking
 
-__all__ = ["BETAS", "AutogradLearner", "Learner", "Learning", "losses"]
+__all__ = ["BETAS", "AutogradLearner", "Learner", "Learning", "Scorer", "losses"]
 
 
 class Learner(ABC):
@@ -52,6 +53,22 @@ class Learner(ABC):
         """Take what a checkpoint holds, once the parameters are those of it."""
 
 
+class Scorer(Protocol):
+    """Scores candidates and learns by slopes that are made of the scores."""
+
+    def scores(self, batch: Batch, replace_head: Tensor, entity: Tensor) -> Tensor:
+        """Score entities [B, K] in place of head or tail, with no gradient; ``learn`` is next."""
+
+    def learn(self, batch: Batch, replace_head: Tensor, entity: Tensor, slopes: Tensor) -> None:
+        """Learn by the slopes [B, K] of some loss by these scores."""
+
+    def checkpoint(self) -> State:
+        """Return what it knows beside the parameters."""
+
+    def restore(self, state: State) -> None:
+        """Take what a checkpoint holds, once the parameters are those of it."""
+
+
 def losses(
     learning: Learning, positive: Tensor, negative: Tensor, adversarial: float = 0.0
 ) -> tuple[Tensor, Tensor]:
@@ -73,6 +90,8 @@ class AutogradLearner(Learner):
         self.model, self.learning = model, learning
         self.optimizer = new_optimizer(model, learning)
         self.steady = not learning.rows
+        self.scored: Tensor | None = None
+        """Scores that are to be followed by their slopes."""
 
     def loss(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor]:
         """Return the losses [B] and which of them still teach something [B]."""
@@ -95,6 +114,21 @@ class AutogradLearner(Learner):
             )
             sums[:3] += torch.stack([loss.detach().sum(), teaching.sum(), norm]).double()
             sums[3] += sums[0].abs() < math.inf
+        self.optimizer.step()
+
+    def scores(self, batch: Batch, replace_head: Tensor, entity: Tensor) -> Tensor:
+        """Score entities [B, K] in place of head or tail, with no gradient; ``learn`` is next."""
+        triple = batch.head, batch.relation, batch.tail
+        self.scored = self.model.score_corrupted(replace_head, *triple, entity)
+        return self.scored.detach()
+
+    def learn(self, batch: Batch, replace_head: Tensor, entity: Tensor, slopes: Tensor) -> None:
+        """Learn by the slopes [B, K] of some loss by these scores."""
+        assert self.scored is not None
+        self.optimizer.zero_grad()
+        self.scored.backward(slopes)
+        # What autograd keeps of one step must not live on: the next may be recorded on its own.
+        self.scored = None
         self.optimizer.step()
 
     def checkpoint(self) -> State:

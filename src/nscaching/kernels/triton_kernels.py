@@ -18,7 +18,7 @@ from nscaching.kernels.codes import FORMS, KINDS, STRATEGIES
 from nscaching.kernels.distances import with_gradient
 from nscaching.kernels.gpu import draw, forms, rank, refresh
 from nscaching.kernels.gpu.launch import CHUNK, warps_of
-from nscaching.kernels.learner import Learner, Learning
+from nscaching.kernels.learner import Learner, Learning, Scorer
 from nscaching.kernels.replay import Replay
 from nscaching.kernels.triton_learner import TritonLearner
 from nscaching.models import MODULI, Form, Model
@@ -29,6 +29,11 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Whether Triton runs kernels in Python, on the CPU, which is for tests."""
 
 PURPOSES = 8
+
+
+def is_known(model: Model) -> bool:
+    """Say whether the model's gradients are compiled."""
+    return type(model) in KINDS and model.entity.dtype == torch.float32
 
 
 class TritonKernels(Kernels):
@@ -50,11 +55,15 @@ class TritonKernels(Kernels):
 
     def learner(self, model: Model, learning: Learning, count: int = 1) -> Learner:
         """Return a compiled learner where there is one."""
-        known = type(model) in KINDS and model.entity.dtype == torch.float32
-        if not (known and learning.many_compiled):
+        if not (is_known(model) and learning.many_compiled):
             return super().learner(model, learning, count)
         self._learner = TritonLearner(model, learning)
         return self._learner
+
+    def scorer(self, model: Model, learning: Learning) -> Scorer:
+        """Return a compiled one where there is one."""
+        known = is_known(model)
+        return TritonLearner(model, learning) if known else super().scorer(model, learning)
 
     def capture(self, step: Step, phase: Callable[[], object] | None) -> Step:
         """Replay steps as CUDA graphs, one for each size of a batch and phase."""

@@ -70,6 +70,8 @@ class TritonLearner(Learner):
         }
         self.partial = torch.zeros(sum(self.programs.values()), device=device)
         self.losses = self.teachings = torch.empty(0, device=device)
+        self.own_sums = torch.zeros(4, dtype=torch.float64, device=device)
+        """Where there is no loss of its own to report: what is added here, nobody reads."""
 
     def reload(self) -> None:
         """Make all rows ready anew."""
@@ -113,14 +115,16 @@ class TritonLearner(Learner):
 
     def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
         """Learn from a batch; the negatives of a triple replace all its head or all its tail."""
-        n = len(batch)
-        if n > len(self.losses):
-            self.losses, self.teachings = (self.rows.new_empty(n) for _ in range(2))
+        self._make_room(len(batch))
         if negatives.head.shape[1] == 1 and self.learning.compiled and not negatives.adversarial:
             self._learn_from_one(batch, negatives)
         else:
             self._learn_from_many(batch, negatives)
-        self._move(n, sums)
+        self._move(len(batch), sums)
+
+    def _make_room(self, n: int) -> None:
+        if n > len(self.losses):
+            self.losses, self.teachings = (self.rows.new_zeros(n) for _ in range(2))
 
     def _learn_from_one(self, batch: Batch, negatives: Negatives) -> None:
         step.gradients[(len(batch),)](
@@ -137,23 +141,34 @@ class TritonLearner(Learner):
         true = torch.where(replace, batch.head, batch.tail).unsqueeze(1)
         false = torch.where(replace.unsqueeze(1), negatives.head, negatives.tail)
         entity = torch.cat([true, false], 1)  # [B, 1 + K]
-        scores = self._scores(batch, replace, entity).requires_grad_()
+        scores = self.scores(batch, replace, entity).requires_grad_()
         loss, teaching = losses(self.learning, scores[:, 0], scores[:, 1:], negatives.adversarial)
         (slopes,) = torch.autograd.grad(loss.sum(), scores)
         self.losses[: len(batch)].copy_(loss.detach())
         self.teachings[: len(batch)].copy_(teaching)
+        self._add_gradients(batch, replace, entity, slopes)
+
+    def _add_gradients(
+        self, batch: Batch, replace_head: Tensor, entity: Tensor, slopes: Tensor
+    ) -> None:
         candidates.gradients[(len(batch),)](
-            batch.head, batch.relation, batch.tail, replace, entity, slopes.contiguous(),
+            batch.head, batch.relation, batch.tail, replace_head, entity, slopes.contiguous(),
             entity.shape[1], *self._rows_and_gradients(), **self._shape(), num_warps=1,
         )  # fmt: skip
 
-    def _scores(self, batch: Batch, replace: Tensor, entity: Tensor) -> Tensor:
-        """Score entities [B, K] in place of head or tail."""
+    def learn(self, batch: Batch, replace_head: Tensor, entity: Tensor, slopes: Tensor) -> None:
+        """Learn by the slopes [B, K] of some loss by these scores."""
+        self._make_room(len(batch))
+        self._add_gradients(batch, replace_head, entity, slopes)
+        self._move(len(batch), self.own_sums)
+
+    def scores(self, batch: Batch, replace_head: Tensor, entity: Tensor) -> Tensor:
+        """Score entities [B, K] in place of head or tail, with no gradient; ``learn`` is next."""
         model, (n, count), size = self.model, entity.shape, self.rows.shape[1]
         many = min(MOST_AT_ONCE, max(2, triton.next_power_of_2(count)))
         out = self.rows.new_empty(n, count)
         candidates.score[(n, triton.cdiv(count, many))](
-            batch.head, batch.relation, batch.tail, replace, entity,
+            batch.head, batch.relation, batch.tail, replace_head, entity,
             self.rows, self.relations, self.directions, self.shift, out, count,
             C=many, D=size, CHUNK=CHUNK, KIND=self.kind, FORM=FORMS[model.form],
             NORM=model.metric, UNIT=model.unit_projection, HAS_SHIFT=bool(self.projection),

@@ -78,9 +78,11 @@ def gradients(plan: Plan) -> int:
     """Return the bytes of tables of gradients; loops on the CPU keep those of a batch only."""
     if not plan.compiled:
         return _parameters(plan.model)
-    if plan.kernels != "triton":
-        return 0
-    model = plan.model
+    return _whole_gradients(plan.model) if plan.kernels == "triton" else 0
+
+
+def _whole_gradients(model: Model) -> int:
+    """Return the bytes of gradients that are summed as whole numbers, and marks of their rows."""
     numbers = sum(t.numel() for name, t in model.named_parameters() if name != "entity_projection")
     shifts = model.entities if KINDS[type(model)] == TRANSD else 1
     return LONG * (numbers + shifts) + INT * (model.entities + model.relations)
@@ -102,11 +104,14 @@ def _unit_rows(plan: Plan) -> int:
     """Return the bytes of those rows that a checkpoint holds too."""
     if not plan.compiled:
         return 0
-    model = plan.model
+    moved = plan.model.entities if plan.kernels == "numba" else 0  # which of them moved
+    return _unit_rows_of(plan.model) + moved
+
+
+def _unit_rows_of(model: Model) -> int:
     kind, tables = KINDS[type(model)], dict(model.named_parameters())
     rows = sum(size(tables[name]) for name in UNIT.get(kind, ()))
-    rows += FLOAT * model.entities if kind == TRANSD else 0
-    return rows + (model.entities if plan.kernels == "numba" else 0)  # which of them moved
+    return rows + (FLOAT * model.entities if kind == TRANSD else 0)
 
 
 def caches(plan: Plan) -> int:
@@ -136,6 +141,9 @@ def generator(plan: Plan) -> int:
     if plan.generator is None:
         return 0
     model = plan.generator
+    if plan.compiled_generator:
+        tables = model_state(model) + 2 * _parameters(model)
+        return tables + _whole_gradients(model) + _unit_rows_of(model)
     state = 2 * _parameters(model) + FLOAT * len(list(model.parameters()))
     return model_state(model) + _parameters(model) + state
 
@@ -186,7 +194,10 @@ def run_folder(plan: Plan) -> dict[str, int]:
     moments = optimizer_state(plan) + (
         _optimizer_state(plan.generator, plan, "adam") if plan.generator else 0
     )
-    checkpoint = 2 * state + moments + kept + _unit_rows(plan) + CHECKPOINT_REST
+    ready = _unit_rows(plan)
+    if plan.generator is not None and plan.compiled_generator:
+        ready += _unit_rows_of(plan.generator)
+    checkpoint = 2 * state + moments + kept + ready + CHECKPOINT_REST
     return {
         "model": 2 * state,  # a better one is written beside the last
         "cache": kept,

@@ -99,6 +99,12 @@ class Plan:
             return learning.many_compiled
         return self.kernels == "numba" and self.negatives == 1 and learning.compiled
 
+    @property
+    def compiled_generator(self) -> bool:
+        """Whether the gradients of a generator are compiled."""
+        known = self.generator is not None and type(self.generator) in KINDS
+        return known and self.kernels == "triton" and self.config.sampler.casefold() != "igan"
+
     def keys(self, side: Side) -> int:
         """Return the number of different queries of training on a side."""
         return len(self.graph.train_index[side])

@@ -11,8 +11,8 @@ from nscaching.batches import Batch, Negatives
 from nscaching.checkpoint import State, join, part
 from nscaching.config import TrainConfig
 from nscaching.graph import KnowledgeGraph, Side
-from nscaching.kernels import CHOICE, ENTITY, Kernels, Learning, random
-from nscaching.kernels.optimizers import new_optimizer, optimizer_state, restore_optimizer
+from nscaching.kernels import CHOICE, ENTITY, AutogradLearner, Kernels, Learning, random
+from nscaching.kernels.learner import Scorer
 from nscaching.models import Form, Model, build
 from nscaching.samplers._base import SAMPLERS, Sampler
 from nscaching.warm_start import warm_start
@@ -57,7 +57,7 @@ class Generating(Sampler):
             self.generator.load_state_dict(warm_start(*start, graph, config.generator, config.dim))
         self.generator.to(device)
         learning = Learning("margin", config.margin, config.generator_lr, weight_decay=0.0)
-        self.optimizer = new_optimizer(self.generator, learning)
+        self.scorer = self.new_scorer(learning)
         self.sums = torch.zeros(4, dtype=torch.float64, device=device)
         """Loss, reward and entropy, each a sum over triples, and the number of triples."""
 
@@ -65,19 +65,27 @@ class Generating(Sampler):
         """All steps are alike, but for the search of entities that are not known."""
         return None if self.config.filter_known else "generate"
 
+    def new_scorer(self, learning: Learning) -> Scorer:
+        """Return what lets the generator score and learn."""
+        return self.kernels.scorer(self.generator, learning)
+
     @abstractmethod
     def candidates(self, batch: Batch, replace_head: Tensor) -> tuple[Tensor, Tensor]:
-        """Return candidates [B, C] for the replaced entity of each triple, and their scores."""
+        """Return candidates [B, C] for the replaced entity of each triple, and their scores.
+
+        The scores have no gradient; what was scored, ``scorer`` remembers.
+        """
 
     def negatives(self, batch: Batch, model: Model) -> Negatives:
         """Draw by the softmax of the generator's scores; what ``update`` needs is kept."""
         replace_head = self.choose_head(batch)
-        candidates, scores = self.candidates(batch, replace_head)  # [B, C]
-        log_chance = torch.log_softmax(scores, 1)  # [B, C]
+        self.offered, scores = self.candidates(batch, replace_head)  # [B, C]
+        self.scores = scores.requires_grad_()
+        log_chance = torch.log_softmax(self.scores, 1)  # [B, C]
         chance = log_chance.detach().exp()
         bits = self.kernels.bits(CHOICE, self.seed, self.tick, len(batch), self.count)
         chosen = draw_by_chance(chance, random.uniform(bits))
-        entity = candidates.gather(1, chosen)
+        entity = self.offered.gather(1, chosen)
         self.drawn = batch.corrupt(replace_head, entity, entity)
         self.log_chance = log_chance.gather(1, chosen)  # [B, count]
         self.entropy = -(chance * log_chance.detach().clamp(min=-1e30)).sum()
@@ -88,11 +96,11 @@ class Generating(Sampler):
         with torch.no_grad():
             reward = self.drawn.scores(model, batch)  # [B, count]
         loss = -((reward - reward.mean()) * self.log_chance).sum()
+        (slopes,) = torch.autograd.grad(loss, self.scores)
         # What autograd keeps of one step must not live on: the next may be recorded on its own.
-        self.log_chance = self.log_chance.detach()
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
+        self.log_chance, self.scores = self.log_chance.detach(), self.scores.detach()
+        assert self.drawn.replace_head is not None
+        self.scorer.learn(batch, self.drawn.replace_head, self.offered, slopes)
         sums = torch.stack([loss.detach(), reward.mean(1).sum(), self.entropy]).double()
         self.sums[:3] += sums
         self.sums[3] += len(batch)
@@ -109,14 +117,14 @@ class Generating(Sampler):
 
     def checkpoint(self) -> State:
         """Return the generator's optimizer too, and what the epoch has come to."""
-        optimizer = optimizer_state(self.generator, self.optimizer)
+        optimizer = self.scorer.checkpoint()
         return {**super().checkpoint(), "sums": self.sums, **join(optimizer=optimizer)}
 
     def restore(self, state: State) -> None:
         """Take what a checkpoint holds."""
         super().restore(state)
         self.sums.copy_(state["sums"])
-        restore_optimizer(self.generator, self.optimizer, part(state, "optimizer"))
+        self.scorer.restore(part(state, "optimizer"))
 
 
 @SAMPLERS.register("kbgan")
@@ -130,13 +138,18 @@ class KBGAN(Generating):
         else:
             bits = self.kernels.bits(ENTITY, self.seed, self.tick, len(batch), self.config.n1)
             candidates = random.whole(bits, self.entities)
-        drawn = batch.corrupt(replace_head, candidates, candidates)
-        return candidates, drawn.scores(self.generator, batch)
+        return candidates, self.scorer.scores(batch, replace_head, candidates)
 
 
 @SAMPLERS.register("igan")
 class IGAN(Generating):
     """Wang et al., 2018: the generator gives a distribution over all entities."""
+
+    scorer: AutogradLearner
+
+    def new_scorer(self, learning: Learning) -> AutogradLearner:
+        """Against all entities it is autograd that learns."""
+        return AutogradLearner(self.generator, learning)
 
     def candidates(self, batch: Batch, replace_head: Tensor) -> tuple[Tensor, Tensor]:
         """Score every entity for each triple: time and memory grow with their number."""
@@ -151,7 +164,8 @@ class IGAN(Generating):
             # Where none is left, known ones have to serve.
             known &= ~known.all(1, keepdim=True)
             scores = scores.masked_fill(known, float("-inf"))
-        return everyone.expand(len(batch), -1), scores
+        self.scorer.scored = scores
+        return everyone.expand(len(batch), -1), scores.detach()
 
     def phase(self) -> object:
         """Forms that move all rows go through the relations of a batch one by one."""

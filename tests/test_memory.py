@@ -95,7 +95,7 @@ def test_what_lasts_is_exact(settings):
     assert lasting.known_triples(plan) == known
     if plan.generator is not None:
         tables = list(sampler.generator.parameters())
-        states = list(sampler.optimizer.state.values())
+        states = list(sampler.scorer.optimizer.state.values())
         made_of = size(sampler.generator.state_dict(), [t.grad for t in tables], states)
         assert lasting.generator(plan) == made_of
 

@@ -18,7 +18,7 @@ import torch
 from nscaching import KnowledgeGraph, Run, UserError, blocks, openke, quick_table, train
 from nscaching.reproduce.store import Store
 from nscaching.reproduce.task import TASKS
-from nscaching.run_folder import read_record, read_settings
+from nscaching.run_config import read_record, read_settings
 
 SECONDS = 10.0  # far beyond what a file of some kilobytes takes
 LONGEST = 2000  # characters of a message, its path apart

@@ -23,7 +23,7 @@ from nscaching.config import flag, write_toml
 from nscaching.errors import UserError
 from nscaching.escaping import visible
 from nscaching.models import MODELS
-from nscaching.run_folder import read_settings
+from nscaching.run_config import read_settings
 from nscaching.samplers import SAMPLERS
 
 TINY = shlex.split("--epochs 2 --dim 4 --n1 4 --n2 4 --threads 1 --validate-every 1 --lr 0.1")

@@ -156,7 +156,7 @@ def _defaults(words: list[str]) -> Train | None:
         return Train(where=data, settings=settings)
     if not paths:
         return None
-    from nscaching.run_folder import read_probes, read_settings
+    from nscaching.run_config import read_probes, read_settings
 
     path = user_path(paths[-1])
     source, settings = read_settings(path)

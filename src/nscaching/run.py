@@ -22,16 +22,8 @@ from nscaching.plots import plot_run
 from nscaching.predict import Known, predict
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import Snapshots, append_scores, read_scores, save_snapshot
-from nscaching.run_folder import (
-    CARD,
-    CONFIG,
-    PLOT,
-    REPORT,
-    RunFolder,
-    default_out,
-    read_probes,
-    read_record,
-)
+from nscaching.run_config import CONFIG, read_probes, read_record
+from nscaching.run_folder import CARD, PLOT, REPORT, RunFolder, default_out
 from nscaching.tasks.neighbours import By
 from nscaching.trainer import Record, choose_device
 from nscaching.warm_start import check_sizes

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import shutil
 import warnings
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
-import torch
 from torch import Tensor
 
-from nscaching import __version__, evaluation
+from nscaching import evaluation
 from nscaching.checkpoint import CHECKPOINT, CHECKPOINTS, Checkpoints
-from nscaching.config import TrainConfig, check_type, read_toml, write_toml
+from nscaching.config import TrainConfig
 from nscaching.errors import UserError, user_path
 from nscaching.files import (
     PARTIAL,
@@ -31,11 +29,11 @@ from nscaching.files import (
 from nscaching.graph import KnowledgeGraph, Source
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import SCORES, SNAPSHOT, SNAPSHOTS, remove_snapshots
+from nscaching.run_config import CONFIG, FORMAT, read_record, read_settings, write_config
 from nscaching.run_graph import TRIPLES, VOCABULARY, read_graph, write_graph
 
 __all__ = [
     "CARD",
-    "CONFIG",
     "MODEL",
     "PARTIAL",
     "PLOT",
@@ -43,19 +41,13 @@ __all__ = [
     "RunFolder",
     "default_out",
     "free_path",
-    "read_probes",
-    "read_record",
-    "read_settings",
 ]
 
-CONFIG, METRICS = "config.toml", "metrics.jsonl"
+METRICS = "metrics.jsonl"
 MODEL, CACHE = "model.safetensors", "cache.safetensors"
 CARD, PLOT, REPORT = "README.md", "training.png", "report.html"
 FILES = {CONFIG, METRICS, SCORES, VOCABULARY, MODEL, CACHE, TRIPLES, CARD, PLOT, REPORT}
 FOLDERS = {SNAPSHOTS: SNAPSHOT, CHECKPOINTS: CHECKPOINT}
-
-FORMAT = 1
-"""Of run folders, as the table ``record`` of their configuration says; the first ones do not."""
 
 # What a line of metrics.jsonl has at least: an epoch, or the ranking of a split.
 EPOCH_FIGURES = ("epoch", "loss", "seconds")
@@ -109,7 +101,7 @@ class RunFolder:
         try:
             new.mkdir(parents=True)
             self.lock = FolderLock(new)
-            _write_config(new / CONFIG, graph, config, record, probes)
+            write_config(new / CONFIG, graph, config, record, probes)
             write_graph(new, graph)
             (new / METRICS).touch()
             new.rename(self.path)
@@ -148,7 +140,7 @@ class RunFolder:
         path, unfinished = self.path / CONFIG, self.path / f"{CONFIG}{PARTIAL}"
         with writing(path, unfinished):
             unfinished.unlink(missing_ok=True)  # a link there would lead elsewhere
-            _write_config(unfinished, graph, config, record, probes)
+            write_config(unfinished, graph, config, record, probes)
             os.replace(unfinished, path)  # noqa: PTH105
 
     def marks(self) -> dict[str, int]:
@@ -283,22 +275,6 @@ def _check_own(path: Path) -> None:
             raise UserError(f"{other.parent} is not overwritten: {what}")
 
 
-def _write_config(
-    path: Path,
-    graph: KnowledgeGraph,
-    config: TrainConfig,
-    record: dict[str, Any],
-    probes: ProbeConfig | None,
-) -> None:
-    values = dataclasses.asdict(graph.source) | config.to_dict()
-    if probes is not None and probes.on:
-        values["probes"] = probes.to_dict()
-    written = {"nscaching": __version__, "torch": torch.__version__}
-    known = {"format": FORMAT, "data_fingerprint": graph.fingerprint}
-    values["record"] = written | known | record
-    write_toml(path, values)
-
-
 def free_path(path: Path) -> Path:
     """Return the path, or with a number behind its name the first that does not exist."""
     number, free = 1, path
@@ -313,43 +289,6 @@ def default_out(graph: KnowledgeGraph, config: TrainConfig) -> Path:
     model, sampler = (name.rpartition(":")[2] for name in (config.model, config.sampler))
     name = re.sub(r"[^\w.+-]+", "_", f"{graph.name}-{model}-{sampler}-seed{config.seed}")
     return free_path(Path("runs") / name.lstrip(".").lower())
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """Read what a configuration file records of the run that wrote it, if one did."""
-    record = read_toml(path).get("record", {})
-    if not isinstance(record, dict):
-        raise UserError(f"{path}: record must be a table, not {record!r}")
-    return record
-
-
-def read_probes(path: Path) -> ProbeConfig:
-    """Read the table of probes of a configuration file, if it has one."""
-    table = read_toml(path).get("probes", {})
-    if not isinstance(table, dict):
-        raise UserError(f"{path}: probes must be a table, not {table!r}")
-    return ProbeConfig.from_dict(_as_keys(f"{path}: probes", table), f"{path}: probes")
-
-
-def read_settings(path: Path) -> tuple[Source, TrainConfig]:
-    """Read a configuration file: where the data are, and every hyperparameter."""
-    values = _as_keys(str(path), read_toml(path))
-    for table in ("record", "probes"):
-        values.pop(table, None)
-    origin = {
-        key: check_type(f"{path}: {key}", hint, values.pop(key))
-        for key, hint in get_type_hints(Source).items()
-        if key in values
-    }
-    return Source(**origin), TrainConfig.from_dict(values, str(path))
-
-
-def _as_keys(where: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with their keys as fields are written, not as flags."""
-    for key in values:
-        if "-" in key and key.replace("-", "_") in values:
-            raise UserError(f"{where}: {key} is given twice")
-    return {key.replace("-", "_"): value for key, value in values.items()}
 
 
 def _is_record(value: Any) -> bool:  # noqa: ANN401

@@ -24,7 +24,8 @@ from nscaching.probes import ProbeConfig
 from nscaching.probes.files import Snapshots, read_scores
 from nscaching.recording import CHECKPOINT_SECONDS, Recording, resume_command
 from nscaching.run import Run
-from nscaching.run_folder import CONFIG, MODEL, RunFolder, read_probes, read_record
+from nscaching.run_config import CONFIG, read_probes, read_record
+from nscaching.run_folder import MODEL, RunFolder
 from nscaching.samplers import SAMPLERS
 from nscaching.shortage import is_shortage
 from nscaching.trainer import Progress, Record, Trainer, choose_device

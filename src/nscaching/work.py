@@ -19,7 +19,8 @@ from nscaching.probes import ProbeConfig
 from nscaching.progress import TrainingDisplay, counting, downloading, loading, when_slow
 from nscaching.recording import CHECKPOINT_SECONDS, resume_command
 from nscaching.run import Run
-from nscaching.run_folder import RunFolder, read_record
+from nscaching.run_config import read_record
+from nscaching.run_folder import RunFolder
 from nscaching.samplers import SAMPLERS
 from nscaching.signals import Signals
 from nscaching.trainer import choose_device

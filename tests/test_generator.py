@@ -79,7 +79,11 @@ def test_the_generator_learns_by_reinforce(sampler, count):
     log_chance = made.log_chance.clone()
     loss = -((reward - reward.mean()) * log_chance).sum()
     tables = list(made.generator.parameters())
-    expected = torch.autograd.grad(loss, tables, retain_graph=True)
+    (slopes,) = torch.autograd.grad(loss, made.scores, retain_graph=True)
+    triple = batch.head, batch.relation, batch.tail
+    scores = made.generator.score_corrupted(negatives.replace_head, *triple, made.offered)
+    torch.testing.assert_close(made.scores.detach(), scores.detach())
+    expected = torch.autograd.grad(scores, tables, slopes)
     entropy = float(made.entropy)
     made.update(batch, model)
     for table, gradient in zip(tables, expected, strict=True):

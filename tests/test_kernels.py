@@ -232,17 +232,22 @@ def trained(model, path, like, **settings):
     return losses, cache, trainer.rank("test", 2)["mrr"]
 
 
+def trains_alike(model, twin, **settings):
+    """Check that a path comes to the same as the reference."""
+    losses, cache, mrr = trained(model, "reference", twin, **settings)
+    twin_losses, twin_cache, twin_mrr = trained(model, twin, twin, **settings)
+    assert twin_losses == pytest.approx(losses, rel=1e-5)
+    assert twin_mrr == pytest.approx(mrr)
+    for side in Side:
+        assert torch.equal(cache[side], twin_cache[side])
+
+
 @twins
 @pytest.mark.parametrize("candidates", ["set", "slots"])
 @pytest.mark.parametrize("own", [Turned, Sheared, Formless, Heavier])
 def test_a_model_of_a_user(twin, own, candidates):
     name = f"{__name__}:{own.__name__}"
-    losses, cache, mrr = trained(name, "reference", twin, candidates=candidates)
-    twin_losses, twin_cache, twin_mrr = trained(name, twin, twin, candidates=candidates)
-    assert twin_losses == pytest.approx(losses, rel=1e-5)
-    assert twin_mrr == pytest.approx(mrr)
-    for side in Side:
-        assert torch.equal(cache[side], twin_cache[side])
+    trains_alike(name, twin, candidates=candidates)
 
 
 @twins
@@ -254,12 +259,7 @@ def test_a_model_of_a_user(twin, own, candidates):
 def test_draws_by_score(twin, model, draw):
     # Adam's first steps are as long for gradients that are zero but for rounding: keep them short.
     settings = {"draw": draw, "lr": 1e-6}
-    losses, cache, mrr = trained(model, "reference", twin, **settings)
-    twin_losses, twin_cache, twin_mrr = trained(model, twin, twin, **settings)
-    assert twin_losses == pytest.approx(losses, rel=1e-5)
-    assert twin_mrr == pytest.approx(mrr)
-    for side in Side:
-        assert torch.equal(cache[side], twin_cache[side])
+    trains_alike(model, twin, **settings)
 
 
 class Twice(NSCaching):
@@ -289,12 +289,7 @@ class BothSides(NSCaching):
 @pytest.mark.parametrize("name", ["TransE", "ComplEx"])
 def test_a_sampler_of_a_user(twin, own, name):
     settings = {"sampler": f"{__name__}:{own.__name__}", "norm": 2, "dim": 10}
-    losses, cache, mrr = trained(name, "reference", twin, **settings)
-    twin_losses, twin_cache, twin_mrr = trained(name, twin, twin, **settings)
-    assert twin_losses == pytest.approx(losses, rel=1e-5)
-    assert twin_mrr == pytest.approx(mrr)
-    for side in Side:
-        assert torch.equal(cache[side], twin_cache[side])
+    trains_alike(name, twin, **settings)
 
 
 # What learns by autograd has one optimizer for all paths.
@@ -306,12 +301,7 @@ LEARNING = [(name, "adam") for name in WAYS] + [(kind.__name__, "row-adam") for 
 def test_a_run_is_the_same_on_every_path(twin, name, optimizer):
     # In L1 and few dimensions gradients cancel, and Adam makes whole steps of rounding.
     settings = {"optimizer": optimizer, "norm": 2, "dim": 10}
-    losses, cache, mrr = trained(name, "reference", twin, **settings)
-    twin_losses, twin_cache, twin_mrr = trained(name, twin, twin, **settings)
-    assert twin_losses == pytest.approx(losses, rel=1e-5)
-    assert twin_mrr == pytest.approx(mrr)
-    for side in Side:
-        assert torch.equal(cache[side], twin_cache[side])
+    trains_alike(name, twin, **settings)
 
 
 # An interpreter goes through everything in order: of it, the kernels with the most memory to start.

@@ -118,7 +118,7 @@ class TritonKernels(Kernels):
     ) -> Negatives:
         """Draw a negative of each triple, one program per triple."""
         model, config = asked.model, asked.config
-        learner = self._learner if self._learner and self._learner.model is model else None
+        learner = self._learner_of(model)
         if learner is None or count > 1 or config.draw == "uniform":
             return super().draw_by_score(batch, replace_head, asked, count)
         caches = {cache.side: cache.ids for cache in asked.sides}
@@ -142,7 +142,7 @@ class TritonKernels(Kernels):
         if model.form not in FORMS or asked.is_known is not None:
             super().refresh(asked)
             return
-        learner = self._learner if self._learner and self._learner.model is model else None
+        learner = self._learner_of(model)
         bfloat16 = config.candidate_rows == "bfloat16"
         if learner is not None:
             rows = learner.rounded_rows() if bfloat16 else learner.rows
@@ -183,6 +183,10 @@ class TritonKernels(Kernels):
                 DISTINCT=config.candidates == "set", FRESH=cache.fresh, NOISE=cache.noise,
                 num_warps=warps,
             )  # fmt: skip
+
+    def _learner_of(self, model: Model) -> TritonLearner | None:
+        """Return the learner that keeps the model's rows ready, if there is one."""
+        return self._learner if self._learner and self._learner.model is model else None
 
     def _owner(self, cache: CacheSide) -> Tensor:
         keys = len(cache.ids)

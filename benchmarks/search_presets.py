@@ -91,7 +91,15 @@ FAIR = {"lr": 5e-4, "side": "uniform"}
 CHOSEN: dict[tuple[str, str], list[Settings]] = {
     ("wn18rr", "TransE"): [{"margin": 10.0}, {"margin": 10.0, "temperature": 0.5}],
     ("wn18rr", "TransH"): [{"margin": 10.0}, {"margin": 10.0, "temperature": 0.5}],
-    ("wn18rr", "TransD"): [{"margin": 10.0}],
+    ("wn18rr", "TransD"): [
+        {"margin": 10.0},
+        {"margin": 6.0},
+        {"margin": 4.0},
+        {"margin": 4.0, "dim": 100},
+        {"margin": 2.0, "dim": 100},
+        {"margin": 4.0, "dim": 50},
+        {"norm": 2, "margin": 1.0},
+    ],
     ("wn18rr", "DistMult"): [{"temperature": 2.0, "batch_size": batch} for batch in (1024, 4096)],
     ("wn18rr", "ComplEx"): [
         {"temperature": 2.0},
@@ -238,6 +246,8 @@ def work(sampler: str, todo: Any, path: Path, lock: Any, end: float) -> None:  #
             run = train(graphs[trial["data"]], **settings)
             row["mrr"], row["epoch"] = run.result("valid")["mrr"], run.best_epoch
             row["seconds"] = round(run.train_seconds, 2)
+            if run.graph.labelled:
+                row["accuracy"] = round(run.classify("valid")["accuracy"], 4)
             row["curve"] = [
                 round(line["mrr"], 4) for line in run.history if line.get("split") == "valid"
             ]

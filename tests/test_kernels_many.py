@@ -72,7 +72,7 @@ def test_steps_agree(twin, name, norm, objective, adversarial, size, count, dim)
         twin == "numba" and (count > 1 or objective == "shifted")
     )
     clear = {name: torch.ones_like(table).bool() for name, table in model.named_parameters()}
-    for number, (batch, negatives) in enumerate(steps, 1):
+    for batch, negatives in steps:
         for key, known in clear_gradients(model, learning, batch, negatives).items():
             clear[key] &= known
         sums, fast_sums = new_sums(), new_sums()
@@ -82,8 +82,11 @@ def test_steps_agree(twin, name, norm, objective, adversarial, size, count, dim)
         for key, table in model.named_parameters():
             got, sure = dict(twin_model.named_parameters())[key].detach(), clear[key]
             assert sure.any()
-            tolerance = {"rtol": 1e-6, "atol": 2e-3 * number * learning.lr}
+            tolerance = {"rtol": 1e-6, "atol": 2e-3 * learning.lr}
             torch.testing.assert_close(got[sure], table.detach()[sure], **tolerance)
+        # What was not clear may be elsewhere now, and would change the next gradients of the rest.
+        twin_model.load_state_dict(model.state_dict())
+        fast.reload()
 
 
 @twins

@@ -20,12 +20,12 @@ TRAININGS = [
     "model=RotatE",
     "model=TransE,sampler=bernoulli,optimizer=row-adam",
     "model=TransD,sampler=self-adversarial",
-    "model=ComplEx,sampler=self-adversarial",
+    "model=ComplEx,sampler=self-adversarial,penalty_norm=n3",
     "model=TransE,sampler=kbgan",
 ]
 KERNELS = {
     "adam", "claim", "count", "distances", "draw", "draw_by_score", "finish", "gather", "gradients",
-    "refresh", "score", "shifted_distances",
+    "penalise", "refresh", "score", "shifted_distances",
 }  # fmt: skip
 
 

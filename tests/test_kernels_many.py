@@ -90,6 +90,19 @@ def test_steps_agree(twin, name, norm, objective, adversarial, size, count, dim)
 
 
 @twins
+@pytest.mark.parametrize("name", ["DistMult", "ComplEx"])
+def test_penalised_cubes_agree(twin, name):
+    model = new_model(name, ENTITIES, RELATIONS, 10, 1, seed=3)
+    learning = Learning("shifted", 1.5, 0.01, 0.0, cubes=0.2)
+    batch, negatives = random_step(4, 3, 1, adversarial=1.0)
+    twin_model = copy.deepcopy(model)
+    Kernels().learner(model, learning, 3).step(batch, negatives, new_sums())
+    new_kernels(twin).learner(twin_model, learning, 3).step(batch, negatives, new_sums())
+    for table, got in zip(model.parameters(), twin_model.parameters(), strict=True):
+        torch.testing.assert_close(got.detach(), table.detach(), rtol=1e-6, atol=2e-5)
+
+
+@twins
 @pytest.mark.parametrize("name", ["TransE", "TransD", "ComplEx"])
 def test_more_candidates_than_a_program_scores(twin, name):
     model = new_model(name, 300, RELATIONS, 6, 1, seed=3)

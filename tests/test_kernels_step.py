@@ -52,7 +52,7 @@ def parameters(model):
 def is_clear(model, learning, batch, negatives):
     """Tell whether rounding decides nothing: no loss next to its bend, no gradient next to zero.
 
-    A gradient of zero is clear where no triple that teaches holds the row.
+    A gradient of zero is clear where no triple that teaches, or is penalised, holds the row.
     """
     exact = copy.deepcopy(model).double()
     positive = exact.score(batch.head, batch.relation, batch.tail)
@@ -65,7 +65,12 @@ def is_clear(model, learning, batch, negatives):
         bend = torch.nn.functional.softplus(negative) - LOGISTIC_ZERO
     if (bend.abs() < 1e-4).any():
         return False
-    AutogradLearner(exact, learning).loss(batch, negatives)[0].sum().backward()
+    exact_learner = AutogradLearner(exact, learning)
+    total = exact_learner.loss(batch, negatives)[0].sum()
+    if learning.cubes:
+        total = total + learning.cubes * exact_learner._cubes(batch)
+        teaches[:] = True
+    total.backward()
     ids = torch.cat([batch.head, batch.tail, negatives.head[:, 0], negatives.tail[:, 0]])
     held = {"entity": ids[teaches.repeat(4)], "relation": batch.relation[teaches]}
     for name, table in exact.named_parameters():
@@ -116,6 +121,25 @@ def test_steps_agree(twin, kind, objective, rows, weight_decay, margin, sizes, d
         sizes = [min(size, 6) for size in sizes[:3]]
     # Lazily: whether a step is clear depends on the ones before.
     steps = random_steps(model, sizes, seed, untouched=2)
+    clear = (step for step in steps if is_clear(model, learning, *step))
+    first = next(clear, None)
+    assume(first is not None)
+    same_steps(twin, model, learning, itertools.chain([first], clear))
+
+
+@for_twins(
+    8,
+    name=["DistMult", "ComplEx"],
+    objective=["margin", "logistic"],
+    rows=st.booleans(),
+    cubes=st.sampled_from([0.01, 0.3]),
+    dim=st.sampled_from([9, 16, 19]),
+    seed=st.integers(0, 999),
+)
+def test_steps_with_penalised_cubes_agree(twin, name, objective, rows, cubes, dim, seed):
+    model = new_model(name, 7, 2, dim, 1, seed)
+    learning = Learning(objective, 0.5, 0.01, 0.0, rows, cubes=cubes)
+    steps = random_steps(model, [3, 6, 2, 5], seed, untouched=2)
     clear = (step for step in steps if is_clear(model, learning, *step))
     first = next(clear, None)
     assume(first is not None)

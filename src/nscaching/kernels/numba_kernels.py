@@ -140,7 +140,7 @@ class NumbaLearner(Learner):
         margin = self.learning.margin if self.learning.objective == "margin" else -1.0
         run(
             cpu_step.gradients, n, self.kind, self.norm, margin, LOGISTIC_ZERO,
-            self.rows, self.shift, self.relations, self.directions,
+            float(self.learning.cubes), self.rows, self.shift, self.relations, self.directions,
             head, relation, tail, false_head, false_tail,
             self.g_entity, self.g_shift, self.g_relation, self.g_direction,
             self.active, self.loss, self.teaching,

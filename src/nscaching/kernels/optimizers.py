@@ -44,7 +44,7 @@ class Learning:
     def many_compiled(self) -> bool:
         """Whether compiled gradient steps of many negatives know it."""
         known = self.objective in ("margin", "logistic", "shifted")
-        return known and not (self.adagrad or self.cubes)
+        return known and not self.adagrad
 
 
 class RowAdam:

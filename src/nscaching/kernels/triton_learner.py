@@ -12,7 +12,7 @@ from torch import Tensor
 from nscaching.batches import Batch, Negatives
 from nscaching.checkpoint import State, join, part
 from nscaching.kernels.codes import COMPLEX, DIRECTIONS, FORMS, KINDS, TRANSD, UNIT
-from nscaching.kernels.gpu import adam, candidates, step
+from nscaching.kernels.gpu import adam, candidates, cubes, step
 from nscaching.kernels.gpu.launch import CHUNK, warps_of
 from nscaching.kernels.learner import BETAS, Learner, Learning, losses
 from nscaching.models import Model
@@ -120,6 +120,8 @@ class TritonLearner(Learner):
             self._learn_from_one(batch, negatives)
         else:
             self._learn_from_many(batch, negatives)
+        if self.learning.cubes:
+            self._penalise(batch)
         self._move(len(batch), sums)
 
     def _make_room(self, n: int) -> None:
@@ -132,6 +134,15 @@ class TritonLearner(Learner):
             *self._rows_and_gradients(), self.losses, self.teachings,
             float(self.learning.margin), LOGISTIC_ZERO,
             **self._shape(), LOGISTIC=self.learning.objective == "logistic", num_warps=1,
+        )  # fmt: skip
+
+    def _penalise(self, batch: Batch) -> None:
+        shape = self._shape()
+        del shape["NORM"]  # of scores, which the penalty does not know
+        cubes.penalise[(len(batch),)](
+            batch.head, batch.relation, batch.tail, self.rows, self.relations,
+            self.gradients["entity"], self.gradients["relation"], *self.touched.values(),
+            float(self.learning.cubes), **shape, num_warps=1,
         )  # fmt: skip
 
     def _learn_from_many(self, batch: Batch, negatives: Negatives) -> None:

@@ -148,6 +148,21 @@ def match_back(kind, slope, h, r, t, g_h, g_r, g_t):
 
 
 @njit(**COMPILE)
+def penalise(kind, strength, row, g):
+    """Add λ·∂|x|³ = 3λ·|x|·x to the gradient by a row, or by complex numbers of two halves."""
+    thrice = np.float32(3) * np.float32(strength)
+    if kind == COMPLEX:
+        d = row.size // 2
+        for i in range(d):
+            size = thrice * np.sqrt(row[i] * row[i] + row[d + i] * row[d + i])
+            g[i] += size * row[i]
+            g[d + i] += size * row[d + i]
+    else:
+        for i in range(row.size):
+            g[i] += thrice * abs(row[i]) * row[i]
+
+
+@njit(**COMPILE)
 def softplus(x):
     return max(x, ZERO) + np.log1p(np.exp(-abs(x)))
 
@@ -159,14 +174,14 @@ def sigmoid(x):
 
 @njit(**COMPILE)
 def gradients(
-    begin, end, kind, norm, margin, logistic_zero, rows, shift, relations, directions,
+    begin, end, kind, norm, margin, logistic_zero, cubes, rows, shift, relations, directions,
     head, relation, tail, negative_head, negative_tail,
     g_entity, g_shift, g_relation, g_direction, active, loss, teaching,
 ):  # fmt: skip
     """Score the triples [begin:end] and their negatives; keep the gradients of each triple apart.
 
     g_entity [B, 3, D] is by the rows of head, tail and the negative's entity; g_shift [B, 3] by
-    their shifts. A margin below zero stands for the logistic loss.
+    their shifts. A margin below zero stands for the logistic loss; ``cubes`` is the 3-norm's λ.
     """
     size = rows.shape[1]
     p_h, p_t, difference = (
@@ -206,7 +221,7 @@ def gradients(
             up, down = -sigmoid(-positive), sigmoid(negative)
         if x == h and y == t:  # the negative is the positive: together, so that they cancel
             up, down = up + down, ZERO
-        active[i] = up != 0 or down != 0
+        active[i] = up != 0 or down != 0 or cubes > 0
         if not active[i]:
             continue
         g_entity[i] = 0
@@ -235,6 +250,10 @@ def gradients(
         else:
             match_back(kind, up, H, R, T, g_h, g_relation[i], g_t)
             match_back(kind, down, X, R, Y, g_x, g_relation[i], g_y)
+            if cubes > 0:
+                penalise(kind, cubes, H, g_h)
+                penalise(kind, cubes, T, g_t)
+                penalise(kind, cubes, R, g_relation[i])
 
 
 @njit(**COMPILE)

@@ -24,6 +24,9 @@ __all__ = ["TritonLearner"]
 MOST_PARTIAL = 8192
 # Candidates that one program scores.
 MOST_AT_ONCE = 128
+# Candidates that one program at least goes through for their gradients, one after the other: a
+# query's own gradient costs about as much as one of them. More programs than these wait in line.
+LEAST_SHARE, MOST_PROGRAMS = 4, 8192
 
 
 class TritonLearner(Learner):
@@ -162,9 +165,11 @@ class TritonLearner(Learner):
     def _add_gradients(
         self, batch: Batch, replace_head: Tensor, entity: Tensor, slopes: Tensor
     ) -> None:
-        candidates.gradients[(len(batch),)](
+        count = entity.shape[1]
+        share = max(LEAST_SHARE, count * len(batch) // MOST_PROGRAMS)
+        candidates.gradients[(len(batch), triton.cdiv(count, share))](
             batch.head, batch.relation, batch.tail, replace_head, entity, slopes.contiguous(),
-            entity.shape[1], *self._rows_and_gradients(), **self._shape(), num_warps=1,
+            count, share, *self._rows_and_gradients(), **self._shape(), num_warps=1,
         )  # fmt: skip
 
     def learn(self, batch: Batch, replace_head: Tensor, entity: Tensor, slopes: Tensor) -> None:

@@ -40,12 +40,12 @@ def score(
 
 @triton.jit
 def gradients(
-    head, relation, tail, replace_head, candidates, slopes, K,
+    head, relation, tail, replace_head, candidates, slopes, K, SHARE,
     rows, shift, relations, directions, g_rows, g_shift, g_relations, g_directions,
     touched, relation_touched,
     D: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
-    """Add slope·∂f of each candidate [B, K] of one triple to the gradients of the rows in it.
+    """Add slope·∂f of SHARE of the candidates [B, K] of one triple to the gradients of its rows.
 
     The rows that have a gradient are marked in touched [E] and relation_touched [R].
     """
@@ -53,6 +53,8 @@ def gradients(
     replace = tl.load(replace_head + i)
     r = tl.load(relation + i)
     a = tl.where(replace, tl.load(tail + i), tl.load(head + i))
+    first = tl.program_id(1) * SHARE
+    last = tl.minimum(first + SHARE, K)
     HALF: tl.constexpr = D // 2
     END: tl.constexpr = HALF if KIND == COMPLEX else D
     d = tl.arange(0, BLOCK)
@@ -71,7 +73,7 @@ def gradients(
             Q_im = tl.where(replace, R * A_im - R_im * A, A * R_im + A_im * R)
             W_im = none
         W = none
-        for k in range(K):
+        for k in range(first, last):
             e = tl.load(candidates + i * K + k)
             slope = tl.load(slopes + i * K + k)
             steepest = tl.maximum(steepest, tl.abs(slope))
@@ -104,7 +106,7 @@ def gradients(
         by_r = none
         by_v = none
         to_a = none
-        for k in range(K):
+        for k in range(first, last):
             e = tl.load(candidates + i * K + k)
             slope = tl.load(slopes + i * K + k)
             steepest = tl.maximum(steepest, tl.abs(slope))

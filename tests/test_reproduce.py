@@ -440,6 +440,8 @@ def test_a_training_serves_both_tables(make, monkeypatch, tmp_path):
     made, _ = make(CLASSES, out="other", **few)
     assert made.trained == 0
     assert made.rows[0].figures[0].ours == round(100 * one["test"]["accuracy"], 2)
+    assert [path.name for path in made.sources] == ["link-prediction.jsonl"]
+    assert "each a line of `link-prediction.jsonl` with" in made.table.read_text()
 
 
 def test_the_table_of_triplet_classification(table):

@@ -89,4 +89,5 @@ def outcome(made: Outcome, as_json: bool) -> None:
     for summary in made.summaries:
         say(str(summary))
     left = f"; left for the next time: {made.left} of the trainings" if made.left else ""
-    say(f"table: {made.table}", f"results: {made.lines}{left}")
+    results = ", ".join(map(str, made.sources or [made.lines]))
+    say(f"table: {made.table}", f"results: {results}{left}")

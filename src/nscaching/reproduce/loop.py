@@ -44,6 +44,8 @@ class Outcome:
     task: Task
     lines: Path
     table: Path
+    sources: list[Path] = field(default_factory=list)
+    """The files whose lines the table shows: a training for one table may serve another."""
     rows: list[Row] = field(default_factory=list)
     summaries: list[Summary] = field(default_factory=list)
     trained: int = 0
@@ -69,7 +71,7 @@ def reproduce(
     markdown.check_own(outcome.table)
 
     def write() -> None:
-        outcome.rows = rows(store, wanted)
+        outcome.rows, outcome.sources = rows(store, wanted), list(store.sources)
         outcome.summaries = summaries(task, outcome.rows)
         page = markdown.markdown(store, outcome.rows, outcome.summaries)
         markdown.write(outcome.table, page)

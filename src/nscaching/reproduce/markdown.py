@@ -20,15 +20,16 @@ MADE = "<!-- Made by nscaching reproduce"
 
 def markdown(store: Store, rows: Sequence[Row], summaries: Sequence[Summary]) -> str:
     """Return the whole page."""
-    task = store.task
+    task, sources = store.task, [path.name for path in store.sources]
     parts = [
-        f"{MADE} {task.name} from {store.path.name}; it is made anew each time. -->",
+        f"{MADE} {task.name} from {' and '.join(sources)}; it is made anew each time. -->",
         f"# {task.title}: the paper's table and ours",
     ]
     parts += ["\n".join(f"- {_safe(str(summary))}" for summary in summaries)] if summaries else []
     parts.append(
         f"{task.about}; the epoch of the best validation MRR; means over the seeds (± their "
-        f"standard deviation), each a line of `{store.path.name}` with all its settings. "
+        f"standard deviation), each a line of {' or '.join(f'`{name}`' for name in sources)} with "
+        "all its settings. "
         "“paper’s protocol”: hyperparameters tuned under Bernoulli sampling and kept for all. "
         "“tuned for the cache”: tuned for nscaching; Bernoulli with the same settings beside it. "
         f"The verdict is by {task.measures[0].heading}; seconds are of training, evaluation apart, "

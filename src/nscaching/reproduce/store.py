@@ -29,6 +29,8 @@ class Store:
         self.folder, self.task = folder, task
         self.path = folder / f"{task.name}.jsonl"
         self.lines: list[Line] = []
+        self.sources: dict[Path, None] = {}
+        """The files of these lines, each once."""
         self.own: set[tuple[str, str]] = set()
         """Data and model of what was trained for this task itself."""
         self._marks: list[str] = []  # of each line, its fingerprint
@@ -57,10 +59,11 @@ class Store:
         if not sound:
             raise UserError(f"{path}:{number}: not a line of results")
         if all(measure.name in line["test"] for measure in self.task.measures):
-            self._keep(line, mark, path == self.path)
+            self._keep(line, mark, path)
 
-    def _keep(self, line: Line, mark: str, own: bool = True) -> None:
-        if own and line["sampler"] not in STARTS_FROM:
+    def _keep(self, line: Line, mark: str, path: Path) -> None:
+        self.sources[path] = None
+        if path == self.path and line["sampler"] not in STARTS_FROM:
             self.own.add((line["data"], line["model"]))
         self.lines.append(line)
         self._marks.append(mark)
@@ -104,7 +107,7 @@ class Store:
         self._file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
-        self._keep(line, fingerprint(line))
+        self._keep(line, fingerprint(line), self.path)
 
 
 def cell(line: Line) -> Cell:

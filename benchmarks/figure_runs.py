@@ -135,6 +135,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", help="scoring functions instead of the paper's")
     parser.add_argument("--epochs", type=int, help="epochs of every run instead of the paper's")
     parser.add_argument("--kbgan-epochs", type=int, default=EPOCHS, help="KBGAN's epochs are long")
+    parser.add_argument("--labels", default="", help="a file of names for the entities' ids")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=0)
@@ -148,12 +149,14 @@ def main() -> None:
             for training in trainings(chosen.kind, name, model, chosen.epochs, chosen.kbgan_epochs)
         ]
         try:
-            carry_out(planned, chosen.out, everywhere)
+            carry_out(planned, chosen.out, everywhere, chosen.labels)
         except UserError as error:
             sys.exit(f"figure_runs: {error}")
 
 
-def carry_out(planned: list[Training], out: Path, everywhere: dict[str, Any]) -> None:
+def carry_out(
+    planned: list[Training], out: Path, everywhere: dict[str, Any], labels: str = ""
+) -> None:
     """Train the runs of one data set that are not in the folder yet."""
     graph = None
     for number, training in enumerate(planned, 1):
@@ -163,7 +166,7 @@ def carry_out(planned: list[Training], out: Path, everywhere: dict[str, Any]) ->
             continue
         print(f"{number}/{len(planned)} {where}")
         sys.stdout.flush()
-        graph = graph or KnowledgeGraph.load(training.data)
+        graph = graph or KnowledgeGraph.load(training.data, labels=labels)
         if training.pretrain:
             settings["pretrain"] = str(pretrained(graph, training, out, everywhere))
         train_into(where, out, graph, settings, training.probes)

@@ -76,6 +76,9 @@ def test_the_cache_of_a_key(run, side, epoch):
             assert entity["known"] == (splits[0] if splits else "")
             assert entity["label"] == LABELS.get(entity["name"], entity["name"])
         assert shown["known"] == sum(e["known"] != "" for e in shown["entities"])
+        place = 2 if side is Side.TAIL else 0
+        others = {t[place] for t in GRAPH.train.tolist() if t[1] == RELATION}
+        assert shown["of_relation"] == len(others & set(ids))
         scores = [e["score"] for e in shown["entities"]]
         assert scores == sorted(scores, reverse=True)
 
@@ -112,6 +115,8 @@ def test_what_people_see(run, tell):
     lines = out.splitlines()
     assert [line.split()[0] for line in lines[:4]] == ["epoch", "0", "2", "4"]
     assert f"cache of (e{HEAD}, r{RELATION}, ?)" in lines[0]
+    assert lines[0].split()[:3] == ["epoch", "known", "tails"]
+    assert f"tails: how many of them are tails of r{RELATION} in training" in out
     out = "".join(tell(run.path, *FLAGS, "--epoch", e) for e in (0, 2, 4))
     out += "".join(tell(run.path, "--tail", f"e{TAIL}", *FLAGS[2:], "--epoch", e) for e in (0, 2))
     assert "\x1b" not in out

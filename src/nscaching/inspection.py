@@ -36,7 +36,8 @@ def inspect(
 
     Without an epoch it is the cache at the end of training; with ``sample`` or ``top``, some
     entities of every epoch that was kept: drawn by seed, or best by score. All scores are those of
-    the run's model.
+    the run's model. ``of_relation`` counts the entities that stand on the asked side of the
+    relation in some training triple: those of a fitting kind.
     """
     if relation is None or (head is None) == (tail is None):
         raise UserError("give --relation and one of --head and --tail")
@@ -59,6 +60,7 @@ def inspect(
         epochs = recorded[-1:] if sample is None and top is None else recorded
     h, t = (anchor, None) if side is Side.TAIL else (None, anchor)
     split_of, random, shown = known_answers(graph, h, r, t), np.random.default_rng(seed), []
+    of_relation = np.unique(graph.train[graph.train[:, 1] == r, 0 if side is Side.HEAD else 2])
     for number in epochs:
         cached = _row(run, number, side, key)
         entities = distinct = np.unique(cached)
@@ -77,6 +79,7 @@ def inspect(
         ]
         known = sum(entity in split_of for entity in distinct.tolist())
         sizes = {"slots": len(cached), "distinct": len(distinct), "known": known}
+        sizes["of_relation"] = int(np.isin(distinct, of_relation).sum())
         shown.append({"epoch": number, **sizes, "entities": entries})
     return {
         "head": None if h is None else graph.label(h),

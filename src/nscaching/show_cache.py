@@ -16,6 +16,8 @@ def cache(found: dict[str, Any], as_json: bool) -> None:
         print_json(found)
         return
     asked = ", ".join(found[part] or "?" for part in ("head", "relation", "tail"))
+    side = "tails" if found["tail"] is None else "heads"
+    of_relation = f"{side} of {found['relation']} in training"
     epochs = found["epochs"]
     if len(epochs) == 1:
         (only,) = epochs
@@ -23,19 +25,21 @@ def cache(found: dict[str, Any], as_json: bool) -> None:
         print_table([f"({asked}) at epoch {only['epoch']}", "score", "known"], rows)
         say(
             f"{only['distinct']} entities in {only['slots']} slots; "
-            f"{only['known']} of them make known triples"
+            f"{only['known']} of them make known triples, {only['of_relation']} are {of_relation}"
         )
     else:
         rows = [
             [
                 str(e["epoch"]),
                 f"{e['known']}/{e['distinct']}",
+                f"{e['of_relation']}/{e['distinct']}",
                 ", ".join(map(_marked, e["entities"])),
             ]
             for e in epochs
         ]
-        print_table(["epoch", "known", f"cache of ({asked})"], rows, words=[2])
+        print_table(["epoch", "known", side, f"cache of ({asked})"], rows, words=[3])
         say("known: how many of all cached entities make known triples; here * marks them")
+        say(f"{side}: how many of them are {of_relation}")
     others = sorted(set(found["recorded"]) - {e["epoch"] for e in epochs})
     if others:
         say(f"other recorded epochs: {', '.join(map(str, others))}; --sample 5 shows all together")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
 import json
 import subprocess
 import sys
@@ -98,6 +100,28 @@ def test_what_lasts_is_exact(settings):
         states = list(sampler.scorer.optimizer.state.values())
         made_of = size(sampler.generator.state_dict(), [t.grad for t in tables], states)
         assert lasting.generator(plan) == made_of
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize("generator", ["TransE", "TransD", "ComplEx"])
+def test_compiled_generators(generator):
+    graph = random_graph(entities=20, train=6, valid=30, test=30)
+    config = TrainConfig.from_dict(
+        {**TINY, "sampler": "kbgan", "generator": generator, "kernels": "triton"}
+    )
+    plan, trainer = Plan(graph, config), Trainer(graph, config)
+    scorer = trainer.sampler.scorer
+    assert plan.compiled_generator
+    assert not isinstance(scorer, AutogradLearner)
+    own = {name: rows for name, rows in scorer.ready.items() if name in scorer.unit}
+    real = size(
+        trainer.sampler.generator.state_dict(), scorer.means, scorer.squares, scorer.gradients,
+        own, scorer.g_shift, scorer.touched, scorer.shift if scorer.projection else [],
+    )  # fmt: skip
+    assert lasting.generator(plan) == real
+    # By autograd there would be gradients of whole tables, and rows of each candidate.
+    plain = Plan(graph, dataclasses.replace(config, kernels="reference"))
+    assert passing.training_step(plan) < passing.training_step(plain)
 
 
 def test_indices_are_bounded():

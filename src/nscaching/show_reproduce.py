@@ -57,7 +57,7 @@ def outcome(made: Outcome, as_json: bool) -> None:
                 "trained": made.trained,
                 "left": made.left,
                 "failed": made.failed,
-                "results": str(made.lines),
+                "results": [str(path) for path in made.sources or [made.lines]],
                 "table": str(made.table),
             }
         )

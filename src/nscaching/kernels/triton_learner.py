@@ -151,7 +151,8 @@ class TritonLearner(Learner):
     def _learn_from_many(self, batch: Batch, negatives: Negatives) -> None:
         """Score the true entity and all false ones; what follows from the scores, torch can do."""
         replace = negatives.replace_head
-        assert replace is not None  # a sampler of one side says which
+        if replace is None:  # which a sampler of one side may leave open for a single negative
+            replace = negatives.head[:, 0] != batch.head
         true = torch.where(replace, batch.head, batch.tail).unsqueeze(1)
         false = torch.where(replace.unsqueeze(1), negatives.head, negatives.tail)
         entity = torch.cat([true, false], 1)  # [B, 1 + K]

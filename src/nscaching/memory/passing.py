@@ -121,9 +121,11 @@ def _drawing(plan: Plan) -> int:
 
 
 def _generating(plan: Plan, model: Model) -> int:
-    tables = 2 * size(model.entity)
+    tables = 2 * size(model.entity)  # gradients by autograd
     if plan.config.sampler.casefold() == "igan":
         return tables + 2 * _against_all(model, plan.batch, sides=1)
     candidates = plan.batch * plan.config.n1
+    if plan.compiled_generator:  # ids, scores, chances, slopes; rows are read where they are
+        return 12 * LONG * candidates
     row = FLOAT * model.entity.shape[1]
     return tables + candidates * (6 * row + 6 * LONG) + _matrices(model, 2 * candidates)

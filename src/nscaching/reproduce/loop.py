@@ -45,7 +45,7 @@ class Outcome:
     lines: Path
     table: Path
     sources: list[Path] = field(default_factory=list)
-    """The files whose lines the table shows: a training for one table may serve another."""
+    """The files that the table was made from: a training for one table may serve another."""
     rows: list[Row] = field(default_factory=list)
     summaries: list[Summary] = field(default_factory=list)
     trained: int = 0

@@ -20,7 +20,7 @@ MADE = "<!-- Made by nscaching reproduce"
 
 def markdown(store: Store, rows: Sequence[Row], summaries: Sequence[Summary]) -> str:
     """Return the whole page."""
-    task, sources = store.task, [path.name for path in store.sources]
+    task, sources = store.task, [path.name for path in store.sources or [store.path]]
     parts = [
         f"{MADE} {task.name} from {' and '.join(sources)}; it is made anew each time. -->",
         f"# {task.title}: the paper's table and ours",

@@ -95,6 +95,7 @@ def gradients(
             add_whole(g_rows + a * D + HALF + d, by_a_im, active)
             add_whole(g_relations + r * D + HALF + d, by_r_im, active)
     else:
+        tl.static_assert(KIND >= TRANSE, "this model has no gradients here")
         V = R
         s_a = 0.0
         s_e = 0.0

@@ -16,7 +16,8 @@ from nscaching.kernels.gpu.forms import COMPLEX, DISTMULT, TRANSD, TRANSE, TRANS
 __all__ = ["UNITS", "gradients"]
 
 UNITS = tl.constexpr(float(2**36))
-# What one triple may add to a gradient: 2¹⁵ triples of a batch can share a row.
+# What a program may add to a gradient at once: 2¹⁵ such sums can share a row. (In a batch with many
+# negatives more may, of a size that only a training that diverges has.)
 MOST = tl.constexpr(float(2**12))
 
 

@@ -68,19 +68,16 @@ def inspect(
             entities = random.choice(distinct, sample, replace=False)
         scores = _scores(run.model, side, anchor, r, entities)
         order = np.argsort(-scores, kind="stable")[:top]
-        entries = [
+        shown.append(
             {
-                "name": graph.entities[entity],
-                "label": graph.label(entity),
-                "score": score,
-                "known": split_of.get(entity, ""),
+                "epoch": number,
+                "slots": len(cached),
+                "distinct": len(distinct),
+                "known": sum(entity in split_of for entity in distinct.tolist()),
+                "of_relation": int(np.isin(distinct, of_relation).sum()),
+                "entities": _entries(graph, entities[order], scores[order], split_of),
             }
-            for entity, score in zip(entities[order].tolist(), scores[order].tolist(), strict=True)
-        ]
-        known = sum(entity in split_of for entity in distinct.tolist())
-        sizes = {"slots": len(cached), "distinct": len(distinct), "known": known}
-        sizes["of_relation"] = int(np.isin(distinct, of_relation).sum())
-        shown.append({"epoch": number, **sizes, "entities": entries})
+        )
     return {
         "head": None if h is None else graph.label(h),
         "relation": graph.relation_label(r),
@@ -88,6 +85,20 @@ def inspect(
         "recorded": recorded,
         "epochs": shown,
     }
+
+
+def _entries(
+    graph: KnowledgeGraph, entities: Ids, scores: npt.NDArray[np.float32], split_of: dict[int, str]
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": graph.entities[entity],
+            "label": graph.label(entity),
+            "score": score,
+            "known": split_of.get(entity, ""),
+        }
+        for entity, score in zip(entities.tolist(), scores.tolist(), strict=True)
+    ]
 
 
 def _last_epoch(run: Run) -> int:

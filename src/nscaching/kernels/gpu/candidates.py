@@ -39,6 +39,111 @@ def score(
 
 
 @triton.jit
+def match_many(
+    a, r, replace, candidates, slopes, first, last, rows, relations, g_rows, g_relations, touched,
+    D: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr,
+):  # fmt: skip
+    """Add the gradients of DistMult or ComplEx; return the steepest slope."""
+    HALF: tl.constexpr = D // 2
+    d = tl.arange(0, BLOCK)
+    inside = d < (HALF if KIND == COMPLEX else D)
+    A = tl.load(rows + a * D + d, inside, 0.0)
+    R = tl.load(relations + r * D + d, inside, 0.0)
+    none = tl.zeros([BLOCK], tl.float32)
+    steepest = 0.0
+    # The score is linear in the candidate: f = q·e, and Σ slope·e is what the query needs.
+    Q = A * R
+    if KIND == COMPLEX:
+        A_im = tl.load(rows + a * D + HALF + d, inside, 0.0)
+        R_im = tl.load(relations + r * D + HALF + d, inside, 0.0)
+        Q = tl.where(replace, R * A + R_im * A_im, A * R - A_im * R_im)
+        Q_im = tl.where(replace, R * A_im - R_im * A, A * R_im + A_im * R)
+        W_im = none
+    W = none
+    for k in range(first, last):
+        e = tl.load(candidates + k)
+        slope = tl.load(slopes + k)
+        steepest = tl.maximum(steepest, tl.abs(slope))
+        live = inside & (none + tl.abs(slope) > 0)
+        W += slope * tl.load(rows + e * D + d, live, 0.0)
+        add_whole(g_rows + e * D + d, slope * Q, live)
+        if KIND == COMPLEX:
+            W_im += slope * tl.load(rows + e * D + HALF + d, live, 0.0)
+            add_whole(g_rows + e * D + HALF + d, slope * Q_im, live)
+        tl.store(touched + e, 1, tl.abs(slope) > 0)
+    active = inside & (none + steepest > 0)
+    if KIND == DISTMULT:
+        by_a, by_r = W * R, W * A
+    else:
+        by_a = tl.where(replace, W * R - W_im * R_im, R * W + R_im * W_im)
+        by_a_im = tl.where(replace, W * R_im + W_im * R, R * W_im - R_im * W)
+        by_r = W * A + W_im * A_im
+        by_r_im = tl.where(replace, W * A_im - W_im * A, A * W_im - A_im * W)
+        add_whole(g_rows + a * D + HALF + d, by_a_im, active)
+        add_whole(g_relations + r * D + HALF + d, by_r_im, active)
+    add_whole(g_rows + a * D + d, by_a, active)
+    add_whole(g_relations + r * D + d, by_r, active)
+    return steepest
+
+
+@triton.jit
+def translate_many(
+    a, r, replace, candidates, slopes, first, last,
+    rows, shift, relations, directions, g_rows, g_shift, g_relations, g_directions, touched,
+    D: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr, NORM: tl.constexpr,
+):  # fmt: skip
+    """Add the gradients of TransE, TransH or TransD; return the steepest slope."""
+    d = tl.arange(0, BLOCK)
+    inside = d < D
+    A = tl.load(rows + a * D + d, inside, 0.0)
+    R = tl.load(relations + r * D + d, inside, 0.0)
+    none = tl.zeros([BLOCK], tl.float32)
+    steepest = 0.0
+    V = R
+    s_a = 0.0
+    s_e = 0.0
+    if KIND != TRANSE:
+        V = tl.load(directions + r * D + d, inside, 0.0)
+    if KIND == TRANSD:
+        s_a = tl.load(shift + a)
+    p_a, s_a, c_a = project(A, s_a, V, KIND)
+    by_r = none
+    by_v = none
+    to_a = none
+    for k in range(first, last):
+        e = tl.load(candidates + k)
+        slope = tl.load(slopes + k)
+        steepest = tl.maximum(steepest, tl.abs(slope))
+        live = inside & (none + tl.abs(slope) > 0)
+        Z = tl.load(rows + e * D + d, live, 0.0)
+        if KIND == TRANSD:
+            s_e = tl.load(shift + e)
+        p_e, s_p, c_e = project(Z, s_e, V, KIND)
+        difference = tl.where(replace, p_e + R - p_a, p_a + R - p_e)
+        value = -length(tl.where(inside, difference, 0.0), NORM)
+        steep = tl.where(live, slope_of(difference, value, slope, NORM), 0.0)
+        by_r += steep
+        to_e = tl.where(replace, steep, -steep)  # a tail enters with a minus
+        to_a -= to_e
+        by_e, v_e, of_e = project_back(to_e, p_e, s_p, c_e, Z, V, KIND)
+        add_whole(g_rows + e * D + d, by_e, live)
+        if KIND != TRANSE:
+            by_v += v_e
+        if KIND == TRANSD:
+            add_whole(g_shift + e, of_e, tl.abs(slope) > 0)
+        tl.store(touched + e, 1, tl.abs(slope) > 0)
+    by_a, v_a, of_a = project_back(to_a, p_a, s_a, c_a, A, V, KIND)
+    active = inside & (none + steepest > 0)
+    if KIND != TRANSE:
+        add_whole(g_directions + r * D + d, by_v + v_a, active)
+    if KIND == TRANSD:
+        add_whole(g_shift + a, of_a, steepest > 0)
+    add_whole(g_rows + a * D + d, by_a, active)
+    add_whole(g_relations + r * D + d, by_r, active)
+    return steepest
+
+
+@triton.jit
 def gradients(
     head, relation, tail, replace_head, candidates, slopes, K, SHARE,
     rows, shift, relations, directions, g_rows, g_shift, g_relations, g_directions,
@@ -55,87 +160,17 @@ def gradients(
     a = tl.where(replace, tl.load(tail + i), tl.load(head + i))
     first = tl.program_id(1) * SHARE
     last = tl.minimum(first + SHARE, K)
-    HALF: tl.constexpr = D // 2
-    END: tl.constexpr = HALF if KIND == COMPLEX else D
-    d = tl.arange(0, BLOCK)
-    inside = d < END
-    A = tl.load(rows + a * D + d, inside, 0.0)
-    R = tl.load(relations + r * D + d, inside, 0.0)
-    none = tl.zeros([BLOCK], tl.float32)
-    steepest = 0.0
     if (KIND == DISTMULT) or (KIND == COMPLEX):
-        # The score is linear in the candidate: f = q·e, and Σ slope·e is what the query needs.
-        Q = A * R
-        if KIND == COMPLEX:
-            A_im = tl.load(rows + a * D + HALF + d, inside, 0.0)
-            R_im = tl.load(relations + r * D + HALF + d, inside, 0.0)
-            Q = tl.where(replace, R * A + R_im * A_im, A * R - A_im * R_im)
-            Q_im = tl.where(replace, R * A_im - R_im * A, A * R_im + A_im * R)
-            W_im = none
-        W = none
-        for k in range(first, last):
-            e = tl.load(candidates + i * K + k)
-            slope = tl.load(slopes + i * K + k)
-            steepest = tl.maximum(steepest, tl.abs(slope))
-            live = inside & (none + tl.abs(slope) > 0)
-            W += slope * tl.load(rows + e * D + d, live, 0.0)
-            add_whole(g_rows + e * D + d, slope * Q, live)
-            if KIND == COMPLEX:
-                W_im += slope * tl.load(rows + e * D + HALF + d, live, 0.0)
-                add_whole(g_rows + e * D + HALF + d, slope * Q_im, live)
-            tl.store(touched + e, 1, tl.abs(slope) > 0)
-        if KIND == DISTMULT:
-            by_a, by_r = W * R, W * A
-        else:
-            by_a = tl.where(replace, W * R - W_im * R_im, R * W + R_im * W_im)
-            by_a_im = tl.where(replace, W * R_im + W_im * R, R * W_im - R_im * W)
-            by_r = W * A + W_im * A_im
-            by_r_im = tl.where(replace, W * A_im - W_im * A, A * W_im - A_im * W)
-            active = inside & (none + steepest > 0)
-            add_whole(g_rows + a * D + HALF + d, by_a_im, active)
-            add_whole(g_relations + r * D + HALF + d, by_r_im, active)
+        steepest = match_many(
+            a, r, replace, candidates + i * K, slopes + i * K, first, last,
+            rows, relations, g_rows, g_relations, touched, D, BLOCK, KIND,
+        )  # fmt: skip
     else:
         tl.static_assert(KIND >= TRANSE, "this model has no gradients here")
-        V = R
-        s_a = 0.0
-        s_e = 0.0
-        if KIND != TRANSE:
-            V = tl.load(directions + r * D + d, inside, 0.0)
-        if KIND == TRANSD:
-            s_a = tl.load(shift + a)
-        p_a, s_a, c_a = project(A, s_a, V, KIND)
-        by_r = none
-        by_v = none
-        to_a = none
-        for k in range(first, last):
-            e = tl.load(candidates + i * K + k)
-            slope = tl.load(slopes + i * K + k)
-            steepest = tl.maximum(steepest, tl.abs(slope))
-            live = inside & (none + tl.abs(slope) > 0)
-            Z = tl.load(rows + e * D + d, live, 0.0)
-            if KIND == TRANSD:
-                s_e = tl.load(shift + e)
-            p_e, s_p, c_e = project(Z, s_e, V, KIND)
-            difference = tl.where(replace, p_e + R - p_a, p_a + R - p_e)
-            value = -length(tl.where(inside, difference, 0.0), NORM)
-            steep = tl.where(live, slope_of(difference, value, slope, NORM), 0.0)
-            by_r += steep
-            to_e = tl.where(replace, steep, -steep)  # a tail enters with a minus
-            to_a -= to_e
-            by_e, v_e, of_e = project_back(to_e, p_e, s_p, c_e, Z, V, KIND)
-            add_whole(g_rows + e * D + d, by_e, live)
-            if KIND != TRANSE:
-                by_v += v_e
-            if KIND == TRANSD:
-                add_whole(g_shift + e, of_e, tl.abs(slope) > 0)
-            tl.store(touched + e, 1, tl.abs(slope) > 0)
-        by_a, v_a, of_a = project_back(to_a, p_a, s_a, c_a, A, V, KIND)
-        if KIND != TRANSE:
-            add_whole(g_directions + r * D + d, by_v + v_a, inside & (none + steepest > 0))
-        if KIND == TRANSD:
-            add_whole(g_shift + a, of_a, steepest > 0)
+        steepest = translate_many(
+            a, r, replace, candidates + i * K, slopes + i * K, first, last,
+            rows, shift, relations, directions, g_rows, g_shift, g_relations, g_directions, touched,
+            D, BLOCK, KIND, NORM,
+        )  # fmt: skip
     tl.store(touched + a, 1, steepest > 0)
     tl.store(relation_touched + r, 1, steepest > 0)
-    active = inside & (none + steepest > 0)
-    add_whole(g_rows + a * D + d, by_a, active)
-    add_whole(g_relations + r * D + d, by_r, active)

@@ -41,13 +41,7 @@ def inspect(
     """
     if relation is None or (head is None) == (tail is None):
         raise UserError("give --relation and one of --head and --tail")
-    if sample is not None and top is not None:
-        raise UserError("give --sample or --top, not both")
-    for flag, value in (("--sample", sample), ("--top", top)):
-        if value is not None and value < 1:
-            raise UserError(f"{flag} must be at least 1, not {value}")
-    if seed < 0:
-        raise UserError(f"--seed must be at least 0, not {seed}")
+    _check(sample, top, seed)
     recorded = _recorded(run)
     graph, side = run.graph, Side.HEAD if head is None else Side.TAIL
     anchor, r = graph.entity_id(str(tail if head is None else head)), graph.relation_id(relation)
@@ -85,6 +79,16 @@ def inspect(
         "recorded": recorded,
         "epochs": shown,
     }
+
+
+def _check(sample: int | None, top: int | None, seed: int) -> None:
+    if sample is not None and top is not None:
+        raise UserError("give --sample or --top, not both")
+    for flag, value in (("--sample", sample), ("--top", top)):
+        if value is not None and value < 1:
+            raise UserError(f"{flag} must be at least 1, not {value}")
+    if seed < 0:
+        raise UserError(f"--seed must be at least 0, not {seed}")
 
 
 def _entries(

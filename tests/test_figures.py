@@ -85,6 +85,17 @@ def test_convergence_has_a_page_for_each_model_and_a_column_for_each_data_set(tm
     assert {row["data"] for row in second.rows} == {"WN18", "FB15k-237"}
 
 
+def test_convergence_has_one_order_of_data_sets_and_lines_whatever_the_runs_come_in(tmp_path):
+    found = []
+    for data in ("other", "fb15k237", "wn18"):
+        settings = [{}, {"pretrain": "x"}, {"sampler": "uniform"}, {"sampler": "bernoulli"}]
+        found += logs(tmp_path / data, *settings, graph=some_graph(data))
+    (page,), _ = pages_of(convergence, found)
+    assert [panel.title[0] for panel in page.panels[:3]] == ["WN18", "FB15k-237", "other"]
+    names = ["Bernoulli, scratch", "NSCaching, pretrain", "NSCaching, scratch", "uniform, scratch"]
+    assert [list(drawn(panel)) for panel in page.panels] == [names] * 6
+
+
 @pytest.mark.parametrize(("seconds", "log_x"), [(2, False), (2000, True)])
 def test_convergence_has_a_logarithmic_axis_where_times_differ_much(tmp_path, seconds, log_x):
     (found,) = logs(tmp_path, {})

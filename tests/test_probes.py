@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import shutil
+import threading
 import tomllib
 
 import numpy as np
@@ -14,9 +15,13 @@ import pytest
 import torch
 
 from helpers import TINY, graph_of, random_graph
-from nscaching import ProbeConfig, Run, TrainConfig, UserError, cli, train
+from nscaching import ProbeConfig, Run, TrainConfig, UserError, cli, recording, train
+from nscaching.errors import Stopped
+from nscaching.files import CannotWriteError
 from nscaching.graph import Side
 from nscaching.probes import changes, repeats
+from nscaching.probes.files import Snapshots, save_snapshot
+from nscaching.recording import Recording
 from nscaching.trainer import Trainer
 
 GRAPH = random_graph(entities=15, train=60, valid=12, test=12)
@@ -143,11 +148,13 @@ def test_changed_elements_are_those_of_sets(kernels, settings):
         before = now
 
 
-@pytest.mark.parametrize("count", [changes.by_pairs, changes.by_sorting])
-def test_both_ways_to_count_new_elements(count):
+def test_both_ways_to_count_new_elements():
     before, now = torch.randint(9, (2, 40, 6), generator=torch.Generator().manual_seed(1))
     pairs = zip(before.tolist(), now.tolist(), strict=True)
-    assert count(before, now).tolist() == [len(set(new) - set(old)) for old, new in pairs]
+    expected = [len(set(new) - set(old)) for old, new in pairs]
+    assert changes.by_sorting(before, now).tolist() == expected
+    lookout = changes.lookout(6, before.device)
+    assert changes.by_pairs(before, now, lookout).tolist() == expected
 
 
 def test_of_many_keys_a_sample_is_looked_at_that_the_seed_decides(monkeypatch):
@@ -241,6 +248,46 @@ def test_snapshots_are_the_cache_of_their_epochs_and_come_back(tmp_path):
                 assert torch.equal(ids, state[name])
     names = {file.name for file in (tmp_path / "run" / "snapshots").iterdir()}
     assert names == {f"cache-00000{epoch}.safetensors" for epoch in (0, 2, 4)}
+
+
+def test_training_goes_on_while_a_snapshot_is_written_and_checkpoints_wait_for_it(
+    tmp_path, monkeypatch
+):
+    path, trained, written = tmp_path / "run", threading.Event(), []
+
+    def write_slowly(folder, epoch, cache):
+        assert trained.wait(60)  # for the epoch after, which does not wait for this
+        save_snapshot(folder, epoch, cache)
+        written.append(epoch)
+
+    def hear(record):
+        if record["epoch"] == 2 and "split" not in record:
+            assert not written
+            trained.set()
+
+    checkpoints = []
+    save = Recording._save
+    monkeypatch.setattr(recording, "save_snapshot", write_slowly)
+    monkeypatch.setattr(
+        Recording, "_save", lambda self: (checkpoints.append(list(written)), save(self))
+    )
+    with pytest.raises(Stopped, match="to go on"):
+        train(
+            GRAPH, **{**TINY, "epochs": 4}, out=path, observe=hear, stop=trained.is_set,
+            probes=ProbeConfig(snapshots=(1,)),
+        )  # fmt: skip
+    assert checkpoints == [[1]]
+    assert list(Snapshots(path)) == [1]
+
+
+def test_a_snapshot_that_cannot_be_written_stops_a_training(tmp_path, monkeypatch):
+    def refuse(folder, epoch, cache):
+        raise CannotWriteError(f"{folder}: cannot write it: No space left on device")
+
+    monkeypatch.setattr(recording, "save_snapshot", refuse)
+    for snapshots in ((1,), (1, 2), (4,)):
+        with pytest.raises(UserError, match="No space left"):
+            tiny(probes=ProbeConfig(snapshots=snapshots), epochs=4, out=tmp_path / str(snapshots))
 
 
 # The whole.

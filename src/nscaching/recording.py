@@ -6,6 +6,7 @@ import shlex
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,12 +56,17 @@ class Recording:
         self.run, self.trainer, self.folder, self.observe = run, trainer, folder, observe
         self.every, self.stop, self.say = every, stop, say
         self.snapshots: dict[int, dict[str, Tensor]] = {}
+        self.beside = ThreadPoolExecutor(1, "snapshots")
+        self.unsettled: Future[None] | None = None
+        """A snapshot that is written beside training, which would wait long for a slow disk."""
         self.due = self._next(0.0)
         if folder is not None or stop is not None:
             trainer.pause = self.pause
 
     def hear(self, record: Record) -> None:
         """Keep the record of an epoch or a ranking."""
+        if self.unsettled is not None and self.unsettled.done():
+            self.settle()
         self.run.history.append(record)
         if self.folder is not None:
             self.folder.append(record)
@@ -75,9 +81,21 @@ class Recording:
         if self.folder is not None:
             append_scores(self.folder.path, finding.scores)
         if finding.cache and self.folder is not None:
-            save_snapshot(self.folder.path, finding.epoch, finding.cache)
+            self.settle()
+            given = self.folder.path, finding.epoch, finding.cache
+            self.unsettled = self.beside.submit(save_snapshot, *given)
         elif finding.cache:
             self.snapshots[finding.epoch] = finding.cache
+
+    def settle(self) -> None:
+        """Wait until a snapshot is written; raise what kept it from being."""
+        unsettled, self.unsettled = self.unsettled, None
+        if unsettled is not None:
+            unsettled.result()
+
+    def close(self) -> None:
+        """Let nothing be written any more."""
+        self.beside.shutdown()
 
     def pause(self, between_steps: bool) -> None:
         """Write a checkpoint if one is due, or if the training is to stop; then it stops."""
@@ -86,6 +104,7 @@ class Recording:
             raise Stopped(self._stop())
         if between_steps and time.monotonic() >= self.due:
             began = time.monotonic()
+            self.settle()  # a training that goes on after the checkpoint must find it
             try:
                 self._save()
             except UserError as error:  # such as a full disk: there may be room again
@@ -111,6 +130,7 @@ class Recording:
         if self.folder is None:
             return f"stopped in epoch {epoch}"
         try:
+            self.settle()
             self._save()
         except UserError as error:
             newest = self.folder.checkpoints.files()

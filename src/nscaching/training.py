@@ -176,6 +176,7 @@ def _train(recording: Recording) -> Run:
     run, trainer, folder = recording.run, recording.trainer, recording.folder
     try:
         trainer.train(recording.hear, recording.find)
+        recording.settle()
         run.best_epoch, run.sampler_state = trainer.best_epoch, trainer.sampler.state()
         run.test_ranks = trainer.ranks.get("test")
         run.snapshots = recording.snapshots
@@ -188,6 +189,8 @@ def _train(recording: Recording) -> Run:
         if folder is None or not folder.checkpoints.files():
             raise
         raise UserError(f"{error}; to go on later: {resume_command(folder.path)}") from error
+    finally:
+        recording.close()
     return run
 
 

@@ -17,10 +17,10 @@ from nscaching.run import Run
 from nscaching.run_folder import RunFolder
 from nscaching.trainer import Record
 
-__all__ = ["Log", "by_sampler", "compare", "grouped", "labels", "traced_split"]
+__all__ = ["Log", "by_sampler", "compare", "grouped", "in_order", "labels", "traced_split"]
 
 SCORES = "scores.jsonl"
-SAMPLERS = {"nscaching": "NSCaching", "bernoulli": "Bernoulli", "kbgan": "KBGAN", "igan": "IGAN"}
+SAMPLERS = {"bernoulli": "Bernoulli", "igan": "IGAN", "kbgan": "KBGAN", "nscaching": "NSCaching"}
 # Settings that tell no line from another.
 SILENT = {"device", "threads", "kernels", "pretrain", "generator_pretrain"}
 
@@ -133,6 +133,19 @@ def traced_split(logs: Sequence[Log], notes: list[str]) -> str:
             "while training (nscaching train --probe-test)"
         )
     return "valid" if untraced else "test"
+
+
+def in_order(logs: Sequence[Log]) -> list[Log]:
+    """Return logs by data set, sampler and start, so that a line looks the same on every page."""
+
+    def place(name: str, known: Sequence[str]) -> int:
+        return known.index(name) if name in known else len(known)
+
+    titles, samplers = [known.title for known in datasets.KNOWN.values()], list(SAMPLERS)
+    return sorted(
+        logs,
+        key=lambda log: (place(log.data, titles), place(log.config.sampler, samplers), log.start),
+    )
 
 
 def grouped(logs: Sequence[Log], key: Callable[[Log], Any]) -> dict[Any, list[Log]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nscaching.figures._logs import Log, by_sampler, grouped, traced_split
+from nscaching.figures._logs import Log, by_sampler, grouped, in_order, traced_split
 from nscaching.figures._pages import Line, Page, Panel, Row, evenly
 
 __all__ = ["pages"]
@@ -22,6 +22,7 @@ def pages(logs: list[Log], notes: list[str]) -> list[Page]:
 
 
 def _page(model: str, logs: list[Log], split: str, suffix: str) -> Page:
+    logs = in_order(logs)
     names = dict(zip(map(id, logs), by_sampler(logs), strict=True))
     seconds = [r["trained_seconds"] for log in logs for r in log.rankings(split)]
     log_x = max(seconds) > SPREAD * max(min(seconds), 1e-9)

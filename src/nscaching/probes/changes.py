@@ -12,7 +12,7 @@ from nscaching.checkpoint import State
 from nscaching.graph import Side
 from nscaching.probes.sorting import ordered
 
-__all__ = ["ChangeMeter", "by_pairs", "by_sorting"]
+__all__ = ["ChangeMeter", "by_pairs", "by_sorting", "lookout"]
 
 # Keys of each side that are looked at; where there are more, a sample of this size.
 KEYS = 512
@@ -33,6 +33,7 @@ class ChangeMeter:
         self.before = self._rows()
         self.share = torch.tensor(shares, dtype=torch.float64, device=self.before.device)
         """Of each row in the mean: both sides count the same."""
+        self.lookout = lookout(self.before.shape[1], self.before.device)
 
     def _rows(self) -> Tensor:
         """Return the rows of the keys, heads first."""
@@ -41,9 +42,11 @@ class ChangeMeter:
     def read(self) -> dict[str, float]:
         """Return the mean number of new elements of a row, mean over both sides."""
         before, self.before = self.before, self._rows()
-        count = by_pairs if before.is_cuda else by_sorting
-        found = count(before, self.before).double()
-        return {"changed_elements": float(found @ self.share)}
+        if before.is_cuda:
+            found = by_pairs(before, self.before, self.lookout)
+        else:
+            found = by_sorting(before, self.before)
+        return {"changed_elements": float(found.double() @ self.share)}
 
     def checkpoint(self) -> State:
         """Return the rows of the epoch before."""
@@ -64,12 +67,17 @@ def by_sorting(before: Tensor, now: Tensor) -> Tensor:
     return distinct(torch.cat([before, now], dim=1)) - distinct(before)
 
 
-def by_pairs(before: Tensor, now: Tensor) -> Tensor:
+def lookout(size: int, device: torch.device) -> Tensor:
+    """Return where an element would have to stand not to be new [N1, 2·N1].
+
+    That is anywhere in the row before, or further left in its own.
+    """
+    earlier = torch.ones(size, size, dtype=torch.bool, device=device).tril(-1)
+    return torch.cat([torch.ones_like(earlier), earlier], dim=1)
+
+
+def by_pairs(before: Tensor, now: Tensor, lookout: Tensor) -> Tensor:
     """Count the same by comparing all with all: more work, but few kernels."""
-    size = now.shape[1]
-    # An element is not new if it was there before, or stands further left in the row.
-    earlier = torch.ones(size, size, dtype=torch.bool, device=now.device).tril(-1)
-    counts = torch.cat([torch.ones_like(earlier), earlier], dim=1)  # [N1, 2·N1]
     rows = torch.cat([before, now], dim=1)
-    there = (now.unsqueeze(2) == rows.unsqueeze(1)) & counts  # [n, N1, 2·N1]
-    return there.any(2).logical_not().sum(1)
+    there = (now.unsqueeze(2) == rows.unsqueeze(1)) & lookout  # [n, N1, 2·N1]
+    return now.shape[1] - there.any(2).sum(1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from nscaching.batches import TrainingTriples
@@ -88,7 +87,7 @@ class Probes:
             finding.scores.extend(self.watch.read(self.model, self.kernels, epoch))
         if epoch in self.asked.snapshots:
             state = self.sampler.state()
-            finding.cache.update({name: torch.clone(ids).cpu() for name, ids in state.items()})
+            finding.cache.update({name: ids.to("cpu", copy=True) for name, ids in state.items()})
         return finding
 
     def checkpoint(self) -> State:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -17,7 +18,7 @@ import pytest
 from helpers import random_graph
 from nscaching import Run, TrainConfig, train
 from nscaching.cli import main
-from nscaching.errors import UserError
+from nscaching.errors import Stopped, UserError
 from nscaching.graph import Labelled
 from nscaching.reproduce import loop
 from nscaching.reproduce.asked import Asked
@@ -25,6 +26,7 @@ from nscaching.reproduce.cells import Cell, plan
 from nscaching.reproduce.loop import reproduce
 from nscaching.reproduce.store import Store
 from nscaching.reproduce.task import TASKS
+from resuming import Alarm
 
 LINKS, CLASSES = TASKS["link-prediction"], TASKS["triplet-classification"]
 SETTINGS = 'n1 = 4\nn2 = 3\nbatch_size = 4096\nkernels = "reference"\ndevice = "cpu"\nthreads = 1\n'
@@ -226,6 +228,27 @@ def test_ctrl_c_says_how_to_go_on(make, presets, tmp_path, monkeypatch, capsys):
     # bernoulli, kbgan and nscaching; of the cache without kbgan
     assert line == f"1 of 5 trainings are kept in {made.lines}; the same command goes on from there"
     assert last == "nscaching: stopped"
+
+
+def test_a_training_that_was_stopped_goes_on_where_it_was(make, tmp_path, monkeypatch):
+    asked = {"models": ("TransE",), "samplers": ("nscaching",), "starts": ("pretrain",)}
+    asked |= {"protocol": ("cache",), "epochs": 6}
+    counter = Alarm()
+    monkeypatch.setattr(loop, "Signals", lambda: contextlib.nullcontext(counter))
+    whole, _ = make(out="whole", **asked)
+    alarm = Alarm(counter.calls * 3 // 4)  # the start is the first half
+    monkeypatch.setattr(loop, "Signals", lambda: contextlib.nullcontext(alarm))
+    with pytest.raises(Stopped, match="stopped in epoch"):
+        make(**asked)
+    unfinished = tmp_path / "results" / "unfinished"
+    assert list(unfinished.glob("*/checkpoints/*.safetensors"))
+    made, said = make(**asked)
+    assert said[1].endswith("tuned for the cache, seed 1: goes on where it was stopped")
+    assert not unfinished.exists()
+    expected, found = lines(whole.lines)[-1], lines(made.lines)[-1]
+    for name in ("sampler", "epochs", "best_epoch", "valid", "test"):
+        assert found[name] == expected[name]
+    assert found["seconds"] >= found["train_seconds"]  # of before, too
 
 
 def test_a_line_cut_short_is_trained_again(make):

@@ -340,3 +340,52 @@ def test_no_checkpoint_of_what_is_not_finite(tmp_path, monkeypatch):
 
     tables = [table for file in states for table in load_file(file).values()]
     assert all(torch.isfinite(table).all() for table in tables)
+
+
+# Checkpoints without a run folder.
+
+
+def without_times(history):
+    return [{k: v for k, v in record.items() if "seconds" not in k} for record in history]
+
+
+@pytest.mark.parametrize("sampler", ["nscaching", "kbgan"])
+def test_the_same_call_goes_on_from_checkpoints_alone(tmp_path, sampler):
+    settings = {**SETTINGS, "sampler": sampler}
+    counter = Alarm()
+    whole = train(GRAPH, stop=counter, **settings)
+    alarm, stops, heard = Alarm(3, counter.calls // 2, counter.calls - 2), [], []
+    while True:
+        try:
+            run = train(
+                GRAPH, checkpoints=tmp_path / "some", stop=alarm, observe=heard.append, **settings
+            )
+            break
+        except Stopped as stop:
+            stops.append(str(stop))
+    assert [stop.partition(", ")[2] for stop in stops] == [
+        "from which the same command goes on"
+    ] * 3
+    assert without_times(run.history) == without_times(whole.history)
+    assert without_times(heard) == without_times(whole.history)  # each record once
+    for name, parameters in whole.model.state_dict().items():
+        assert torch.equal(parameters, run.model.state_dict()[name])
+    for name, kept in whole.sampler_state.items():
+        assert torch.equal(kept, run.sampler_state[name])
+    assert run.best_epoch == whole.best_epoch
+    assert run.result("test")["mrr"] == whole.result("test")["mrr"]
+    assert [file.name for file in tmp_path.iterdir()] == ["some"]
+
+
+def test_checkpoints_alone_of_other_settings_are_refused(tmp_path):
+    with pytest.raises(Stopped):
+        train(GRAPH, checkpoints=tmp_path, stop=Alarm(3), **SETTINGS)
+    with pytest.raises(UserError, match=rf"{tmp_path}.*begun with lr .* not 0.5: it cannot go on"):
+        train(GRAPH, checkpoints=tmp_path, **{**SETTINGS, "lr": 0.5})
+
+
+@pytest.mark.parametrize("other", ["out", "probes"])
+def test_what_checkpoints_alone_do_not_go_with(tmp_path, other):
+    given = {"out": tmp_path / "run", "probes": ProbeConfig(probe_changes=True)}[other]
+    with pytest.raises(UserError, match="no run folder, which has its own, nor probes"):
+        train(GRAPH, checkpoints=tmp_path / "some", **{other: given}, **SETTINGS)

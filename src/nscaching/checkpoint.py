@@ -49,7 +49,7 @@ def restore_random(generator: torch.Generator, state: Tensor, seed: int) -> None
 
 
 class Checkpoints:
-    """The checkpoints of a run folder, numbered; the two newest whole ones are kept."""
+    """The checkpoints of a training, numbered; the two newest whole ones are kept."""
 
     def __init__(self, run: Path) -> None:
         self.folder = run / CHECKPOINTS
@@ -68,7 +68,7 @@ class Checkpoints:
     def save(self, state: State) -> Path:
         """Write a checkpoint; only then remove what is older than the one before."""
         with writing(self.folder):
-            self.folder.mkdir(exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
         before = self.files()
         number = int(before[-1].stem) + 1 if before else 1
         path = self.folder / f"{number:06d}.safetensors"
@@ -107,7 +107,7 @@ class Checkpoints:
         if files:
             raise UserError(
                 f"{self.folder}: none of its checkpoints is whole; "
-                "without that folder, --resume begins anew"
+                "without that folder, the training begins anew"
             )
         return None
 

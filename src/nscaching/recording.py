@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from nscaching.checkpoint import State
+from nscaching.checkpoint import Checkpoints, State
 from nscaching.errors import Stopped, UserError
 from nscaching.probes.files import append_scores, save_snapshot
 from nscaching.probes.probes import Finding
@@ -39,7 +39,10 @@ def resume_command(path: str | Path) -> str:
 
 
 class Recording:
-    """Keeps what a trainer finds in a run, and on disk where there is a folder."""
+    """Keeps what a trainer finds in a run, and on disk where there is a folder.
+
+    Without one there may be checkpoints alone, which then hold all that was found.
+    """
 
     def __init__(
         self,
@@ -50,18 +53,24 @@ class Recording:
         stop: Callable[[], bool] | None = None,
         observe: Callable[[Record], None] | None = None,
         say: Callable[[str], None] = warnings.warn,
+        alone: Checkpoints | None = None,
     ) -> None:
         if not 0 <= every < float("inf"):
             raise UserError(f"--checkpoint-every must be zero or more seconds, not {every}")
         self.run, self.trainer, self.folder, self.observe = run, trainer, folder, observe
-        self.every, self.stop, self.say = every, stop, say
+        self.every, self.stop, self.say, self.alone = every, stop, say, alone
         self.snapshots: dict[int, dict[str, Tensor]] = {}
         self.beside = ThreadPoolExecutor(1, "snapshots")
         self.unsettled: Future[None] | None = None
         """A snapshot that is written beside training, which would wait long for a slow disk."""
         self.due = self._next(0.0)
-        if folder is not None or stop is not None:
+        if self.checkpoints is not None or stop is not None:
             trainer.pause = self.pause
+
+    @property
+    def checkpoints(self) -> Checkpoints | None:
+        """Where checkpoints go."""
+        return self.alone if self.folder is None else self.folder.checkpoints
 
     def hear(self, record: Record) -> None:
         """Keep the record of an epoch or a ranking."""
@@ -120,22 +129,26 @@ class Recording:
     def _save(self) -> None:
         # What comes after a number that is not finite is worth nothing: the epoch will complain.
         numbers = [self.trainer.meter.sums, *self.trainer.model.parameters()]
-        if self.folder is not None and all(torch.isfinite(some).all() for some in numbers):
-            state = {"marks": self.folder.marks(), "settings": self.settings()}
-            self.folder.checkpoints.save(state | self.trainer.checkpoint())
+        if self.checkpoints is not None and all(torch.isfinite(some).all() for some in numbers):
+            found = {"history": self.run.history} if self.folder is None else {}
+            marks = {} if self.folder is None else {"marks": self.folder.marks()}
+            state = {"settings": self.settings(), **marks, **found}
+            self.checkpoints.save(state | self.trainer.checkpoint())
 
     def _stop(self) -> str:
         """Write the last checkpoint; say how to go on."""
         epoch = self.trainer.trained + bool(self.trainer.meter.triples)
-        if self.folder is None:
+        if self.checkpoints is None:
             return f"stopped in epoch {epoch}"
         try:
             self.settle()
             self._save()
         except UserError as error:
-            newest = self.folder.checkpoints.files()
+            newest = self.checkpoints.files()
             left = f"the one before is {newest[-1]}" if newest else "there is none before it"
             return f"stopped in epoch {epoch} without a checkpoint: {error}; {left}"
+        if self.folder is None:
+            return f"stopped in epoch {epoch}, from which the same command goes on"
         return f"stopped in epoch {epoch}; to go on: {resume_command(self.folder.path)}"
 
     def settings(self) -> State:
@@ -148,34 +161,38 @@ class Recording:
 
     def restore(self, state: State | None) -> None:
         """Set trainer, run and folder to where a checkpoint was made; None: to the start."""
-        assert self.folder is not None
         if state is None:
-            self.folder.cut({}, -1, ({}, 0))
+            if self.folder is not None:
+                self.folder.cut({}, -1, ({}, 0))
             return
+        assert self.checkpoints is not None
+        where = self.checkpoints.folder if self.folder is None else self.folder.path
         for name, value in self.settings().items():
             before = state["settings"].get(name)
             # Nothing before the last epoch depends on how many there are to be.
             more = name == "epochs" and value > before
             if more and state["trained"] == before:
                 raise UserError(
-                    f"{self.folder.path}: all its {before} epochs are trained, so that there can "
+                    f"{where}: all its {before} epochs are trained, so that there can "
                     "be no more of them: leave out --epochs"
                 )
             if before != value and not more:
                 raise UserError(
-                    f"{self.folder.path}: the run was begun with {name} {before}, not {value}: "
-                    "it cannot go on"
+                    f"{where}: the run was begun with {name} {before}, not {value}: it cannot go on"
                 )
         try:
             self.trainer.restore(state)
         except (KeyError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise UserError(
-                f"{self.folder.path}: its checkpoint does not fit {self.run.config.model} and "
+                f"{where}: its checkpoint does not fit {self.run.config.model} and "
                 f"{self.run.config.sampler}: {reason}"
             ) from error
-        best = self.trainer.best, self.trainer.best_epoch
-        self.folder.cut(state["marks"], self.trainer.judged, best)
+        if self.folder is None:
+            self.run.history = list(state["history"])
+        else:
+            best = self.trainer.best, self.trainer.best_epoch
+            self.folder.cut(state["marks"], self.trainer.judged, best)
         kind = type(self.trainer.sampler)
         learns = kind.update is not Sampler.update and kind.checkpoint is Sampler.checkpoint
         if learns and not self.trainer.sampler.state():

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from nscaching import memory
+from nscaching.checkpoint import Checkpoints
 from nscaching.config import TrainConfig
 from nscaching.divergence import Diverged
 from nscaching.errors import UserError, user_path
@@ -41,6 +42,7 @@ def train(
     probes: ProbeConfig | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
+    checkpoints: str | Path | None = None,
     checkpoint_every: float = CHECKPOINT_SECONDS,
     observe: Callable[[Record], None] | None = None,
     progress: Progress | None = None,
@@ -54,10 +56,11 @@ def train(
     ``settings`` are the fields of ``TrainConfig``, changed from ``config`` or else from the
     defaults: ``train(graph, model="TransE", sampler="nscaching", epochs=100, seed=1)``. With
     ``out`` the run folder is written while training goes on, with a checkpoint every so many
-    seconds (0: none) from which ``resume`` goes on; ``probes`` says what else is measured;
-    ``observe`` hears every record, ``progress`` every step, ``announce`` which kernels run and why.
-    ``stop`` is asked after every step: True writes a checkpoint and raises ``Stopped``. ``say``
-    hears when no checkpoint can be written.
+    seconds (0: none) from which ``resume`` goes on. Without, ``checkpoints`` may name a folder for
+    them alone: where it has some, the same call goes on from them (they stay when it is done).
+    ``probes`` says what else is measured; ``observe`` hears every record, ``progress`` every step,
+    ``announce`` which kernels run and why. ``stop`` is asked after every step: True writes a
+    checkpoint and raises ``Stopped``. ``say`` hears when no checkpoint can be written.
     """
     config = TrainConfig.from_dict({**(config or TrainConfig()).to_dict(), **settings})
     config = dataclasses.replace(
@@ -69,6 +72,9 @@ def train(
     folder = None if out is None else RunFolder(out)
     if folder is not None:
         folder.check_free(overwrite)
+    alone = None if checkpoints is None else Checkpoints(user_path(checkpoints))
+    if alone is not None and (folder is not None or probes is not None):
+        raise UserError("checkpoints alone go with no run folder, which has its own, nor probes")
     start = _start(graph, config)
     config = dataclasses.replace(
         config,
@@ -89,9 +95,11 @@ def train(
         }
         if announce is not None:
             announce(trainer.plan())
-        recording = Recording(run, trainer, folder, checkpoint_every, stop, observe, say)
+        recording = Recording(run, trainer, folder, checkpoint_every, stop, observe, say, alone)
         if folder is not None:
             folder.create(graph, config, overwrite, run.record, probes)
+        elif alone is not None:
+            recording.restore(alone.newest(say))
         return _train(recording)
     except Exception as error:
         if folder is not None:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from nscaching import __version__, work
+from nscaching.checkpoint import Checkpoints
 from nscaching.errors import UserError
 from nscaching.evaluation import METRICS
 from nscaching.graph import KnowledgeGraph
@@ -29,7 +30,8 @@ from nscaching.reproduce.tables import Row, Summary, rows, summaries
 from nscaching.reproduce.task import Task
 from nscaching.run import Run
 from nscaching.run_folder import CARD
-from nscaching.trainer import choose_device
+from nscaching.signals import Signals
+from nscaching.trainer import Record, choose_device
 from nscaching.training import train
 
 __all__ = ["Outcome", "reproduce"]
@@ -112,13 +114,18 @@ def _train_missing(
         place = f"{number}/{len(missing)} {training.cell}"
         data = training.cell.data
         graph = graphs[data] = graphs.get(data) or work.load(data)
+        unfinished = _unfinished(store, training)
+        if unfinished.files():
+            say(f"{place}: goes on where it was stopped")
+        name = f"{place}{_left(missing[number - 1 :], store)}"
         try:
-            line = _train(training, graph, store, f"{place}{_left(missing[number - 1 :], store)}")
+            line = _train(training, graph, store, name, unfinished, say)
         except UserError as error:  # such as a loss that is no number: others may still learn
             outcome.failed.append(f"{training.cell}: {error}")
             say(f"{place}: failed: {error}")
             continue
         store.add(line)
+        _clear(unfinished)
         outcome.trained += 1
         write()
         say(f"{place}: {_figures(store.task, line)}{_left(missing[number:], store)}")
@@ -141,6 +148,20 @@ def _missing(wanted: Sequence[Training], store: Store) -> list[Training]:
 
 def _folder(store: Store, training: Training) -> Path:
     return store.folder / "pretrain" / training.folder
+
+
+def _unfinished(store: Store, training: Training) -> Checkpoints:
+    """Return the checkpoints of a training that may have been stopped."""
+    return Checkpoints(store.folder / "unfinished" / training.folder)
+
+
+def _clear(unfinished: Checkpoints) -> None:
+    """Remove what a finished training needs no more, and the folders that are then empty."""
+    if unfinished.folder.is_dir():
+        unfinished.remove()
+        for folder in (unfinished.folder.parent, unfinished.folder.parent.parent):
+            if not any(folder.iterdir()):
+                folder.rmdir()
 
 
 def _expected(trainings: Sequence[Training], store: Store) -> float | None:
@@ -169,7 +190,14 @@ def _alike(device: str, cell: Cell) -> list[tuple[str, ...]]:
     return [(device, data, model, sampler), (device, data, sampler), (device, data), (device,)]
 
 
-def _train(training: Training, graph: KnowledgeGraph, store: Store, name: str) -> Line:
+def _train(
+    training: Training,
+    graph: KnowledgeGraph,
+    store: Store,
+    name: str,
+    unfinished: Checkpoints,
+    say: Say,
+) -> Line:
     """Train and measure one cell; what others start from becomes a run folder."""
     paths = [
         str(_folder(store, start)) if start else ""
@@ -177,10 +205,20 @@ def _train(training: Training, graph: KnowledgeGraph, store: Store, name: str) -
     ]
     config = dataclasses.replace(training.config, pretrain=paths[0], generator_pretrain=paths[1])
     began = time.perf_counter()
-    with SeriesDisplay(name, config) as display:
-        run = train(graph, config, observe=display.observe, progress=display.progress)
+    heard: list[Record] = []
+
+    def observe(record: Record) -> None:
+        heard.append(record)
+        display.observe(record)
+
+    with SeriesDisplay(name, config) as display, Signals() as stop:
+        run = train(
+            graph, config, checkpoints=unfinished.folder.parent, observe=observe,
+            progress=display.progress, stop=stop, say=say,
+        )  # fmt: skip
     measured = _measure(run, store.task)
-    seconds = time.perf_counter() - began
+    before = sum(record["seconds"] for record in run.history[: len(run.history) - len(heard)])
+    seconds = before + time.perf_counter() - began
     if training.cell.sampler in STARTS_FROM:
         run.save(_folder(store, training), overwrite=True)
     return {

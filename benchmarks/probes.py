@@ -91,6 +91,7 @@ def measure(graph: KnowledgeGraph, config: TrainConfig, epochs: int) -> dict[str
     turns = [watch("off", off.epoch), watch("on", on.epoch)]
     with tempfile.TemporaryDirectory() as folder:
         recording = Recording(Run(graph, config, on.model), on, RunFolder(folder), every=0)
+        on.pause = None  # which it would have without probes, too
         look = watch("look", lambda *at: recording.find(on.probes.look(*at)))
         for epoch in range(1 - WARM_UP, epochs + 1):
             for turn in turns:

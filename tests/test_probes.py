@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import threading
+import time
 import tomllib
 
 import numpy as np
@@ -280,14 +281,62 @@ def test_training_goes_on_while_a_snapshot_is_written_and_checkpoints_wait_for_i
     assert list(Snapshots(path)) == [1]
 
 
-def test_a_snapshot_that_cannot_be_written_stops_a_training(tmp_path, monkeypatch):
+@pytest.mark.parametrize("fails", [1, 2, 4])
+@pytest.mark.parametrize("every", [0, 1e-9])
+def test_a_snapshot_that_cannot_be_written_stops_a_training(tmp_path, monkeypatch, fails, every):
     def refuse(folder, epoch, cache):
-        raise CannotWriteError(f"{folder}: cannot write it: No space left on device")
+        if epoch == fails:
+            raise CannotWriteError(f"{folder}: cannot write it: No space left on device")
+        save_snapshot(folder, epoch, cache)
 
     monkeypatch.setattr(recording, "save_snapshot", refuse)
-    for snapshots in ((1,), (1, 2), (4,)):
-        with pytest.raises(UserError, match="No space left"):
-            tiny(probes=ProbeConfig(snapshots=snapshots), epochs=4, out=tmp_path / str(snapshots))
+    with pytest.raises(UserError, match="No space left"):
+        train(
+            GRAPH, **{**TINY, "epochs": 4}, probes=ProbeConfig(snapshots=(1, 2, 4)),
+            out=tmp_path / "run", checkpoint_every=every,
+        )  # fmt: skip
+
+
+def test_a_failed_snapshot_is_heard_of_an_epoch_later(tmp_path, monkeypatch):
+    def refuse(folder, epoch, cache):
+        raise CannotWriteError("No space left on device")
+
+    def hear(record):
+        threads = [thread for thread in threading.enumerate() if "snapshots" in thread.name]
+        if record["epoch"] == 2 and threads:
+            time.sleep(0.2)  # let the thread fail
+
+    monkeypatch.setattr(recording, "save_snapshot", refuse)
+    heard = []
+    with pytest.raises(UserError, match="No space left"):
+        train(
+            GRAPH, **{**TINY, "epochs": 40, "validate_every": 0}, out=tmp_path / "run",
+            probes=ProbeConfig(snapshots=(1,)), checkpoint_every=0,
+            observe=lambda record: (hear(record), heard.append(record)),
+        )  # fmt: skip
+    assert len(heard) < 40
+    assert not [thread for thread in threading.enumerate() if "snapshots" in thread.name]
+
+
+def test_a_checkpoint_waits_for_a_snapshot(tmp_path, monkeypatch):
+    written, checkpoints = [], []
+
+    def write_slowly(folder, epoch, cache):
+        time.sleep(0.3)
+        save_snapshot(folder, epoch, cache)
+        written.append(epoch)
+
+    save = Recording._save
+    monkeypatch.setattr(recording, "save_snapshot", write_slowly)
+    monkeypatch.setattr(
+        Recording, "_save", lambda self: (checkpoints.append(list(written)), save(self))
+    )
+    train(
+        GRAPH, **{**TINY, "epochs": 3}, probes=ProbeConfig(snapshots=(0,)), out=tmp_path / "run",
+        checkpoint_every=1e-9,
+    )  # fmt: skip
+    assert checkpoints
+    assert all(before == [0] for before in checkpoints)
 
 
 # The whole.

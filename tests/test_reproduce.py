@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from nscaching import Run, TrainConfig, train
 from nscaching.cli import main
 from nscaching.errors import Stopped, UserError
 from nscaching.graph import Labelled
-from nscaching.reproduce import loop
+from nscaching.reproduce import loop, pace
 from nscaching.reproduce.asked import Asked
 from nscaching.reproduce.cells import Cell, plan
 from nscaching.reproduce.loop import reproduce
@@ -230,25 +231,75 @@ def test_ctrl_c_says_how_to_go_on(make, presets, tmp_path, monkeypatch, capsys):
     assert last == "nscaching: stopped"
 
 
+class Unheard(Alarm):
+    """Asks to stop as a signal would."""
+
+    def check(self, message):
+        """Find no signal: it asks at its calls alone."""
+
+
 def test_a_training_that_was_stopped_goes_on_where_it_was(make, tmp_path, monkeypatch):
     asked = {"models": ("TransE",), "samplers": ("nscaching",), "starts": ("pretrain",)}
     asked |= {"protocol": ("cache",), "epochs": 6}
-    counter = Alarm()
+    counter = Unheard()
     monkeypatch.setattr(loop, "Signals", lambda: contextlib.nullcontext(counter))
     whole, _ = make(out="whole", **asked)
-    alarm = Alarm(counter.calls * 3 // 4)  # the start is the first half
+    alarm = Unheard(counter.calls * 3 // 4)  # the start is the first half
     monkeypatch.setattr(loop, "Signals", lambda: contextlib.nullcontext(alarm))
     with pytest.raises(Stopped, match="stopped in epoch"):
         make(**asked)
     unfinished = tmp_path / "results" / "unfinished"
     assert list(unfinished.glob("*/checkpoints/*.safetensors"))
-    made, said = make(**asked)
+    # It need not lie where it lay: what it started from is in the checkpoint.
+    (tmp_path / "results").rename(tmp_path / "moved")
+    unfinished = tmp_path / "moved" / "unfinished"
+    made, said = make(out="moved", **asked)
     assert said[1].endswith("tuned for the cache, seed 1: goes on where it was stopped")
     assert not unfinished.exists()
     expected, found = lines(whole.lines)[-1], lines(made.lines)[-1]
     for name in ("sampler", "epochs", "best_epoch", "valid", "test"):
         assert found[name] == expected[name]
     assert found["seconds"] >= found["train_seconds"]  # of before, too
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_signal_at_the_end_of_a_training_stops_behind_it(make, tmp_path, monkeypatch, fails):
+    def train_late(*given, **options):
+        run = train(*given, **options)
+        os.kill(os.getpid(), signal.SIGTERM)
+        if fails:
+            raise UserError("diverged")
+        return run
+
+    monkeypatch.setattr(loop, "train", train_late)
+    asked = {"models": ("TransE",), "samplers": ("bernoulli",), "protocol": ("paper",), "seeds": 3}
+    with pytest.raises(Stopped):
+        make(**asked)
+    assert len(lines(tmp_path / "results" / "link-prediction.jsonl")) == (0 if fails else 1)
+
+
+def test_a_signal_before_the_first_step(make, tmp_path, monkeypatch):
+    def signal_first(graph, config, *, progress, **options):
+        os.kill(os.getpid(), signal.SIGTERM)
+        progress("filling the cache", 1, 2)
+        raise AssertionError("it goes on")
+
+    monkeypatch.setattr(loop, "train", signal_first)
+    with pytest.raises(Stopped, match="before the first step"):
+        make(models=("TransE",), samplers=("bernoulli",), protocol=("paper",))
+
+
+def test_damaged_and_forgotten_checkpoints_stop_no_training(make, tmp_path):
+    asked = {"models": ("TransE",), "samplers": ("bernoulli",), "protocol": ("paper",)}
+    (training,) = plan(LINKS, Asked(**QUICK, **asked, presets=str(tmp_path / "presets")))
+    checkpoints = tmp_path / "results" / "unfinished" / training.folder / "checkpoints"
+    for said_last in ("damaged", "done already"):
+        checkpoints.mkdir(parents=True)
+        (checkpoints / "000001.safetensors").write_bytes(b"no checkpoint")
+        made, said = make(**asked)
+        assert any(said_last in text for text in said)
+        assert not (tmp_path / "results" / "unfinished").exists()
+    assert len(lines(made.lines)) == 1
 
 
 def test_a_line_cut_short_is_trained_again(make):
@@ -310,9 +361,9 @@ def test_the_expected_time_is_that_of_similar_trainings(make, tmp_path):
     asked = Asked(**QUICK | few, presets=str(tmp_path / "presets"))
     asked = dataclasses.replace(asked, epochs=5, samplers=("nscaching",), starts=("scratch",))
     store = Store(tmp_path / "results", LINKS)
-    assert loop._expected(plan(LINKS, asked), store) == pytest.approx(160)
+    assert pace.expected_seconds(plan(LINKS, asked), store) == pytest.approx(160)
     made.lines.write_text(json.dumps(slow | {"device": "another"}) + "\n")
-    assert loop._expected(plan(LINKS, asked), Store(tmp_path / "results", LINKS)) is None
+    assert pace.expected_seconds(plan(LINKS, asked), Store(tmp_path / "results", LINKS)) is None
 
 
 def test_a_training_that_fails_does_not_stop_the_others(make, presets):

@@ -384,6 +384,21 @@ def test_checkpoints_alone_of_other_settings_are_refused(tmp_path):
         train(GRAPH, checkpoints=tmp_path, **{**SETTINGS, "lr": 0.5})
 
 
+def test_checkpoints_alone_are_held_by_one_training(tmp_path):
+    def again(record):
+        with pytest.raises(UserError, match="in use"):
+            train(GRAPH, checkpoints=tmp_path, **SETTINGS)
+
+    train(GRAPH, checkpoints=tmp_path, observe=again, **SETTINGS)
+    train(GRAPH, checkpoints=tmp_path, probes=ProbeConfig(), **SETTINGS)  # none of which is on
+
+
+def test_checkpoints_of_a_run_folder_are_none_alone(tmp_path):
+    stopped(tmp_path / "run")
+    with pytest.raises(UserError, match="does not fit"):
+        train(GRAPH, checkpoints=tmp_path / "run", **SETTINGS)
+
+
 @pytest.mark.parametrize("other", ["out", "probes"])
 def test_what_checkpoints_alone_do_not_go_with(tmp_path, other):
     given = {"out": tmp_path / "run", "probes": ProbeConfig(probe_changes=True)}[other]

@@ -13,7 +13,15 @@ import torch
 from torch import Tensor
 
 from nscaching.errors import UserError
-from nscaching.files import PARTIAL, raw_bytes, read_tensors, save_tensors, sync, writing
+from nscaching.files import (
+    PARTIAL,
+    FolderLock,
+    raw_bytes,
+    read_tensors,
+    save_tensors,
+    sync,
+    writing,
+)  # fmt: skip
 
 __all__ = [
     "CHECKPOINT", "CHECKPOINTS", "Checkpoints", "State", "join", "part",
@@ -56,6 +64,12 @@ class Checkpoints:
         self.whole: list[Path] = []
         """Those that this process wrote or read, the newest last."""
 
+    def lock(self) -> FolderLock:
+        """Hold the folder, which is made if need be, for this process alone."""
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        return FolderLock(self.folder)
+
     def files(self) -> list[Path]:
         """Return those that were written to their end, the newest last."""
         if not self.folder.is_dir():
@@ -88,8 +102,11 @@ class Checkpoints:
                     file.unlink()
         return path
 
-    def newest(self, say: Callable[[str], None]) -> State | None:
-        """Read the newest whole checkpoint; ``say`` hears of each that is damaged."""
+    def newest(self, say: Callable[[str], None], needed: bool = True) -> State | None:
+        """Read the newest whole checkpoint; ``say`` hears of each that is damaged.
+
+        Where all of them are, that is an error only if one is needed.
+        """
         files = self.files()
         state, damaged = None, []
         for file in reversed(files):
@@ -104,10 +121,10 @@ class Checkpoints:
             say(text if state is None else f"{text}: {self.whole[0].name} is used")
         if state is not None:
             return state
-        if files:
+        if files and needed:
             raise UserError(
                 f"{self.folder}: none of its checkpoints is whole; "
-                "without that folder, the training begins anew"
+                "without that folder, --resume begins anew"
             )
         return None
 

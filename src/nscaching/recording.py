@@ -130,9 +130,11 @@ class Recording:
         # What comes after a number that is not finite is worth nothing: the epoch will complain.
         numbers = [self.trainer.meter.sums, *self.trainer.model.parameters()]
         if self.checkpoints is not None and all(torch.isfinite(some).all() for some in numbers):
-            found = {"history": self.run.history} if self.folder is None else {}
-            marks = {} if self.folder is None else {"marks": self.folder.marks()}
-            state = {"settings": self.settings(), **marks, **found}
+            state: State = {"settings": self.settings()}
+            if self.folder is None:
+                state["history"] = self.run.history
+            else:
+                state["marks"] = self.folder.marks()
             self.checkpoints.save(state | self.trainer.checkpoint())
 
     def _stop(self) -> str:
@@ -156,6 +158,8 @@ class Recording:
         config, probes = self.run.config.to_dict(), self.run.probes.to_dict()
         for place in ("device", "kernels", "threads"):
             config.pop(place)
+        if self.folder is None:  # what it started from is in the checkpoint, and may be elsewhere
+            config["pretrain"] = config["generator_pretrain"] = ""
         probes = {name: list(v) if isinstance(v, tuple) else v for name, v in probes.items()}
         return {**config, **probes, "data": self.run.graph.fingerprint}
 
@@ -182,15 +186,15 @@ class Recording:
                 )
         try:
             self.trainer.restore(state)
+            if self.folder is None:
+                self.run.history = list(state["history"])
         except (KeyError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise UserError(
                 f"{where}: its checkpoint does not fit {self.run.config.model} and "
                 f"{self.run.config.sampler}: {reason}"
             ) from error
-        if self.folder is None:
-            self.run.history = list(state["history"])
-        else:
+        if self.folder is not None:
             best = self.trainer.best, self.trainer.best_epoch
             self.folder.cut(state["marks"], self.trainer.judged, best)
         kind = type(self.trainer.sampler)

@@ -44,6 +44,7 @@ def train(
     overwrite: bool = False,
     checkpoints: str | Path | None = None,
     checkpoint_every: float = CHECKPOINT_SECONDS,
+    begin: Callable[[list[Record]], None] | None = None,
     observe: Callable[[Record], None] | None = None,
     progress: Progress | None = None,
     announce: Callable[[str], None] | None = None,
@@ -57,10 +58,11 @@ def train(
     defaults: ``train(graph, model="TransE", sampler="nscaching", epochs=100, seed=1)``. With
     ``out`` the run folder is written while training goes on, with a checkpoint every so many
     seconds (0: none) from which ``resume`` goes on. Without, ``checkpoints`` may name a folder for
-    them alone: where it has some, the same call goes on from them (they stay when it is done).
-    ``probes`` says what else is measured; ``observe`` hears every record, ``progress`` every step,
-    ``announce`` which kernels run and why. ``stop`` is asked after every step: True writes a
-    checkpoint and raises ``Stopped``. ``say`` hears when no checkpoint can be written.
+    them alone: where it has some, the same call goes on from them, and ``begin`` hears the records
+    of before (they stay when it is done). ``probes`` says what else is measured; ``observe`` hears
+    every record, ``progress`` every step, ``announce`` which kernels run and why. ``stop`` is asked
+    after every step: True writes a checkpoint and raises ``Stopped``. ``say`` hears when no
+    checkpoint can be written.
     """
     config = TrainConfig.from_dict({**(config or TrainConfig()).to_dict(), **settings})
     config = dataclasses.replace(
@@ -73,7 +75,7 @@ def train(
     if folder is not None:
         folder.check_free(overwrite)
     alone = None if checkpoints is None else Checkpoints(user_path(checkpoints))
-    if alone is not None and (folder is not None or probes is not None):
+    if alone is not None and (folder is not None or (probes is not None and probes.on)):
         raise UserError("checkpoints alone go with no run folder, which has its own, nor probes")
     start = _start(graph, config)
     config = dataclasses.replace(
@@ -82,8 +84,10 @@ def train(
         pretrain=_absolute(config.pretrain),
         generator_pretrain=_absolute(config.generator_pretrain),
     )
-    threads = torch.get_num_threads()
+    threads, lock = torch.get_num_threads(), None
     try:
+        if alone is not None:
+            lock = alone.lock()
         memory.check(graph, config, None if folder is None else folder.path)
         trainer = Trainer(graph, config, start, progress, probes)
         run = Run(graph, config, trainer.model, probes=probes or ProbeConfig())
@@ -99,7 +103,9 @@ def train(
         if folder is not None:
             folder.create(graph, config, overwrite, run.record, probes)
         elif alone is not None:
-            recording.restore(alone.newest(say))
+            recording.restore(alone.newest(say, needed=False))
+            if begin is not None:
+                begin(run.history)
         return _train(recording)
     except Exception as error:
         if folder is not None:
@@ -111,6 +117,8 @@ def train(
         torch.set_num_threads(threads)
         if folder is not None:
             folder.release()
+        if lock is not None:
+            lock.release()
 
 
 def resume(

@@ -138,8 +138,8 @@ def traced_split(logs: Sequence[Log], notes: list[str]) -> str:
 def in_order(logs: Sequence[Log]) -> list[Log]:
     """Return logs by data set, sampler and start, so that a line looks the same on every page."""
 
-    def place(name: str, known: Sequence[str]) -> int:
-        return known.index(name) if name in known else len(known)
+    def place(name: str, known: Sequence[str]) -> tuple[int, str]:
+        return known.index(name) if name in known else len(known), name
 
     titles, samplers = [known.title for known in datasets.KNOWN.values()], list(SAMPLERS)
     return sorted(

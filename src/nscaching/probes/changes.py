@@ -33,7 +33,8 @@ class ChangeMeter:
         self.before = self._rows()
         self.share = torch.tensor(shares, dtype=torch.float64, device=self.before.device)
         """Of each row in the mean: both sides count the same."""
-        self.lookout = lookout(self.before.shape[1], self.before.device)
+        if self.before.is_cuda:
+            self.lookout = lookout(self.before.shape[1], self.before.device)
 
     def _rows(self) -> Tensor:
         """Return the rows of the keys, heads first."""

@@ -9,7 +9,14 @@ from typing import Any
 
 from torch import Tensor
 
-from nscaching.files import PARTIAL, append_lines, read_lines, read_tensors, save_tensors
+from nscaching.files import (
+    PARTIAL,
+    append_lines,
+    read_lines,
+    read_tensors,
+    save_tensors,
+    writing,
+)  # fmt: skip
 
 __all__ = [
     "SCORES", "SNAPSHOT", "SNAPSHOTS", "Snapshots", "append_scores", "read_scores",
@@ -35,7 +42,8 @@ def read_scores(folder: Path) -> list[dict[str, Any]]:
 
 def save_snapshot(folder: Path, epoch: int, cache: Mapping[str, Tensor]) -> None:
     """Write the cache of an epoch."""
-    (folder / SNAPSHOTS).mkdir(exist_ok=True)
+    with writing(folder / SNAPSHOTS):
+        (folder / SNAPSHOTS).mkdir(exist_ok=True)
     save_tensors(folder / SNAPSHOTS / f"cache-{epoch:06d}.safetensors", dict(cache))
 
 

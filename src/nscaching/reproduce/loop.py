@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
-import functools
 import gc
-import platform
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,18 +18,20 @@ from nscaching import __version__, work
 from nscaching.checkpoint import Checkpoints
 from nscaching.errors import UserError
 from nscaching.evaluation import METRICS
+from nscaching.files import writing
 from nscaching.graph import KnowledgeGraph
 from nscaching.progress import SeriesDisplay, duration
 from nscaching.reproduce import markdown
 from nscaching.reproduce.asked import Asked
-from nscaching.reproduce.cells import STARTS_FROM, Cell, Training, plan
-from nscaching.reproduce.store import Line, Store, cell
+from nscaching.reproduce.cells import STARTS_FROM, Training, plan
+from nscaching.reproduce.pace import device_name, epoch_seconds, expected_seconds
+from nscaching.reproduce.store import Line, Store
 from nscaching.reproduce.tables import Row, Summary, rows, summaries
 from nscaching.reproduce.task import Task
 from nscaching.run import Run
 from nscaching.run_folder import CARD
 from nscaching.signals import Signals
-from nscaching.trainer import Record, choose_device
+from nscaching.trainer import Record
 from nscaching.training import train
 
 __all__ = ["Outcome", "reproduce"]
@@ -102,10 +102,26 @@ def _train_missing(
 ) -> None:
     missing = _missing(wanted, store)
     say(f"{len(wanted)} trainings in all, {len(wanted) - len(missing)} of them done already")
+    for training in wanted:
+        if training not in missing:
+            _clear(_unfinished(store, training))  # of a process that was killed just before it did
+    with Signals() as stop:
+        _train_all(missing, store, outcome, say, time_limit, write, stop)
+
+
+def _train_all(
+    missing: Sequence[Training],
+    store: Store,
+    outcome: Outcome,
+    say: Say,
+    time_limit: float,
+    write: Callable[[], None],
+    stop: Signals,
+) -> None:
     graphs: dict[str, KnowledgeGraph] = {}
     began = time.monotonic()
     for number, training in enumerate(missing, 1):
-        soon = _expected([training], store)
+        soon = expected_seconds([training], store)
         passed = time.monotonic() - began
         if time_limit and soon is not None and passed + soon > time_limit:
             outcome.left = len(missing) - number + 1
@@ -114,27 +130,28 @@ def _train_missing(
         place = f"{number}/{len(missing)} {training.cell}"
         data = training.cell.data
         graph = graphs[data] = graphs.get(data) or work.load(data)
-        unfinished = _unfinished(store, training)
-        if unfinished.files():
+        if _unfinished(store, training).files():
             say(f"{place}: goes on where it was stopped")
         name = f"{place}{_left(missing[number - 1 :], store)}"
         try:
-            line = _train(training, graph, store, name, unfinished, say)
+            line = _train(training, graph, store, name, say, stop)
         except UserError as error:  # such as a loss that is no number: others may still learn
             outcome.failed.append(f"{training.cell}: {error}")
             say(f"{place}: failed: {error}")
+            stop.check("stopped")
             continue
         store.add(line)
-        _clear(unfinished)
+        _clear(_unfinished(store, training))
         outcome.trained += 1
         write()
         say(f"{place}: {_figures(store.task, line)}{_left(missing[number:], store)}")
+        stop.check("stopped")
         if torch.cuda.is_available():
             gc.collect()  # what a finished training holds in cycles is memory of the GPU
 
 
 def _left(trainings: Sequence[Training], store: Store) -> str:
-    seconds = _expected(trainings, store)
+    seconds = expected_seconds(trainings, store)
     return f"; about {duration(seconds)} left for all" if trainings and seconds is not None else ""
 
 
@@ -157,46 +174,17 @@ def _unfinished(store: Store, training: Training) -> Checkpoints:
 
 def _clear(unfinished: Checkpoints) -> None:
     """Remove what a finished training needs no more, and the folders that are then empty."""
+    run = unfinished.folder.parent
     if unfinished.folder.is_dir():
-        unfinished.remove()
-        for folder in (unfinished.folder.parent, unfinished.folder.parent.parent):
-            if not any(folder.iterdir()):
-                folder.rmdir()
-
-
-def _expected(trainings: Sequence[Training], store: Store) -> float | None:
-    """Return the seconds that trainings will take, by the latest of the most similar ones.
-
-    None: nothing was trained on this device yet.
-    """
-    latest: dict[tuple[str, ...], Line] = {}
-    for line in store.lines:
-        latest |= dict.fromkeys(_alike(line["device"], cell(line)), line)
-    total = 0.0
-    for training in trainings:
-        alike = _alike(device_name(training.config.device), training.cell)
-        similar = [latest[key] for key in alike if key in latest]
-        if not similar:
-            return None
-        pace, epochs = similar[0]["epoch_seconds"], similar[0]["epochs"]
-        around = similar[0]["seconds"] - pace * epochs  # such as compiling: once, not every epoch
-        total += pace * training.config.epochs + max(0.0, around)
-    return total
-
-
-def _alike(device: str, cell: Cell) -> list[tuple[str, ...]]:
-    """Return what similar trainings have in common, the most similar first."""
-    data, model, sampler, *_ = cell
-    return [(device, data, model, sampler), (device, data, sampler), (device, data), (device,)]
+        with writing(unfinished.folder):
+            unfinished.remove()
+    for folder in (run, run.parent):
+        with contextlib.suppress(OSError):  # it is not there, or not empty
+            folder.rmdir()
 
 
 def _train(
-    training: Training,
-    graph: KnowledgeGraph,
-    store: Store,
-    name: str,
-    unfinished: Checkpoints,
-    say: Say,
+    training: Training, graph: KnowledgeGraph, store: Store, name: str, say: Say, stop: Signals
 ) -> Line:
     """Train and measure one cell; what others start from becomes a run folder."""
     paths = [
@@ -205,20 +193,27 @@ def _train(
     ]
     config = dataclasses.replace(training.config, pretrain=paths[0], generator_pretrain=paths[1])
     began = time.perf_counter()
-    heard: list[Record] = []
+    heard = 0.0
 
     def observe(record: Record) -> None:
-        heard.append(record)
+        nonlocal heard
+        heard += record["seconds"]
         display.observe(record)
 
-    with SeriesDisplay(name, config) as display, Signals() as stop:
+    def progress(what: str, done: int, of: int) -> None:
+        display.progress(what, done, of)
+        if what not in ("training", "valid", "test"):
+            stop.check("stopped before the first step")
+
+    with SeriesDisplay(name, config) as display:
         run = train(
-            graph, config, checkpoints=unfinished.folder.parent, observe=observe,
-            progress=display.progress, stop=stop, say=say,
+            graph, config, checkpoints=_unfinished(store, training).folder.parent,
+            begin=display.begin, observe=observe, progress=progress, stop=stop, say=say,
         )  # fmt: skip
     measured = _measure(run, store.task)
-    before = sum(record["seconds"] for record in run.history[: len(run.history) - len(heard)])
-    seconds = before + time.perf_counter() - began
+    # All records, also those of before it was stopped, and what this process did beside.
+    beside = max(0.0, time.perf_counter() - began - heard)
+    seconds = sum(record["seconds"] for record in run.history) + beside
     if training.cell.sampler in STARTS_FROM:
         run.save(_folder(store, training), overwrite=True)
     return {
@@ -228,7 +223,7 @@ def _train(
         "best_epoch": run.best_epoch,
         **measured,
         "train_seconds": run.train_seconds,
-        "epoch_seconds": _epoch_seconds(run),
+        "epoch_seconds": epoch_seconds(run),
         "seconds": seconds,
         "device": device_name(config.device),
         "record": run.record,
@@ -237,14 +232,6 @@ def _train(
         "torch": torch.__version__,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-
-
-def _epoch_seconds(run: Run) -> float:
-    """Return the seconds of an epoch and its share of a validation; the first ones compile."""
-    epochs = [record["seconds"] for record in run.history if "split" not in record]
-    rankings = [r["seconds"] for r in run.history if r.get("split") == "valid"]
-    validation = statistics.median(rankings) if rankings else 0.0
-    return float(statistics.median(epochs) + validation * len(rankings) / len(epochs))
 
 
 def _measure(run: Run, task: Task) -> dict[str, dict[str, Any]]:
@@ -265,14 +252,3 @@ def _figures(task: Task, line: Line) -> str:
     seconds = f"{line['train_seconds']:.1f} s of training, {line['seconds']:.1f} s in all"
     kernels = f"{line['record']['kernels']} kernels"
     return f"test {first.heading} {value:.{first.digits}f}, {seconds}, {kernels}"
-
-
-@functools.cache
-def device_name(device: str) -> str:
-    """Name the hardware that computes."""
-    if choose_device(device).type == "cuda":
-        return str(torch.cuda.get_device_name())
-    found = Path("/proc/cpuinfo")
-    lines = found.read_text(encoding="utf-8").splitlines() if found.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()

@@ -258,6 +258,7 @@ def test_training_goes_on_while_a_snapshot_is_written_and_checkpoints_wait_for_i
 
     def write_slowly(folder, epoch, cache):
         assert trained.wait(60)  # for the epoch after, which does not wait for this
+        time.sleep(0.3)
         save_snapshot(folder, epoch, cache)
         written.append(epoch)
 
@@ -286,6 +287,7 @@ def test_training_goes_on_while_a_snapshot_is_written_and_checkpoints_wait_for_i
 def test_a_snapshot_that_cannot_be_written_stops_a_training(tmp_path, monkeypatch, fails, every):
     def refuse(folder, epoch, cache):
         if epoch == fails:
+            time.sleep(0.2)  # nobody hears of it at once
             raise CannotWriteError(f"{folder}: cannot write it: No space left on device")
         save_snapshot(folder, epoch, cache)
 

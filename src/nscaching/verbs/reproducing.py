@@ -43,7 +43,8 @@ class Reproduce:
     ]
     asked: OmitArgPrefixes[Asked] = field(default_factory=Asked)
     out: str = "results"
-    """Folder of the results, which are added to: TASK.jsonl, TASK.md and what others start from."""
+    """Folder of the results, which are added to: TASK.jsonl, TASK.md, what others start from, and
+    checkpoints of what was stopped."""
     time_limit: float = 0.0
     """Begin no training that would end after so many seconds, judged by those before; 0: none."""
     table_only: bool = False

@@ -21,7 +21,7 @@ from nscaching.files import (
     save_tensors,
     sync,
     writing,
-)  # fmt: skip
+)
 
 __all__ = [
     "CHECKPOINT", "CHECKPOINTS", "Checkpoints", "State", "join", "part",
@@ -82,7 +82,7 @@ class Checkpoints:
     def save(self, state: State) -> Path:
         """Write a checkpoint; only then remove what is older than the one before."""
         with writing(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(exist_ok=True)
         before = self.files()
         number = int(before[-1].stem) + 1 if before else 1
         path = self.folder / f"{number:06d}.safetensors"

@@ -64,13 +64,7 @@ def train(
     after every step: True writes a checkpoint and raises ``Stopped``. ``say`` hears when no
     checkpoint can be written.
     """
-    config = TrainConfig.from_dict({**(config or TrainConfig()).to_dict(), **settings})
-    config = dataclasses.replace(
-        config,
-        model=MODELS.canonical(config.model),
-        sampler=SAMPLERS.canonical(config.sampler),
-        generator=MODELS.canonical(config.generator),
-    )
+    config = _changed(config or TrainConfig(), settings)
     folder = None if out is None else RunFolder(out)
     if folder is not None:
         folder.check_free(overwrite)
@@ -91,12 +85,7 @@ def train(
         memory.check(graph, config, None if folder is None else folder.path)
         trainer = Trainer(graph, config, start, progress, probes)
         run = Run(graph, config, trainer.model, probes=probes or ProbeConfig())
-        run.record = {
-            "device": trainer.device.type,
-            "threads": torch.get_num_threads(),
-            "kernels": trainer.kernels.name,
-            "penalty": penalty(config, trainer.model),
-        }
+        run.record = _record(trainer)
         if announce is not None:
             announce(trainer.plan())
         recording = Recording(run, trainer, folder, checkpoint_every, stop, observe, say, alone)
@@ -119,6 +108,27 @@ def train(
             folder.release()
         if lock is not None:
             lock.release()
+
+
+def _changed(config: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
+    """Return the settings with some of them changed, and all names as they are written here."""
+    config = TrainConfig.from_dict({**config.to_dict(), **settings})
+    return dataclasses.replace(
+        config,
+        model=MODELS.canonical(config.model),
+        sampler=SAMPLERS.canonical(config.sampler),
+        generator=MODELS.canonical(config.generator),
+    )
+
+
+def _record(trainer: Trainer) -> dict[str, Any]:
+    """Return what else is worth knowing of a training."""
+    return {
+        "device": trainer.device.type,
+        "threads": torch.get_num_threads(),
+        "kernels": trainer.kernels.name,
+        "penalty": penalty(trainer.config, trainer.model),
+    }
 
 
 def resume(

@@ -23,12 +23,13 @@ from nscaching.run_config import read_record
 from nscaching.run_folder import RunFolder
 from nscaching.samplers import SAMPLERS
 from nscaching.signals import Signals
-from nscaching.trainer import choose_device
+from nscaching.trainer import Progress, choose_device
 from nscaching.training import differences
 from nscaching.training import resume as resume_run
 from nscaching.training import train as train_run
 
 __all__ = [
+    "answering",
     "check",
     "compare",
     "distinct_names",
@@ -123,18 +124,25 @@ def resume(path: str, checkpoint_every: float, given: dict[str, Any]) -> Run:
     return run
 
 
-def _heard(display: TrainingDisplay, stop: Signals, left: str) -> dict[str, Any]:
-    """Return what a training tells, and asks; until its first step, it may end anywhere."""
+def answering(display: TrainingDisplay, stop: Signals, left: str = "") -> Progress:
+    """Return what shows progress and, until the first step, lets a signal end it anywhere."""
 
     def progress(what: str, done: int, of: int) -> None:
         display.progress(what, done, of)
         if what not in ("training", "valid", "test"):
-            stop.check(f"stopped before the first step; {left}")
+            stop.check(f"stopped before the first step{left}")
+
+    return progress
+
+
+def _heard(display: TrainingDisplay, stop: Signals, left: str) -> dict[str, Any]:
+    """Return what a training tells, and asks; until its first step, it may end anywhere."""
 
     def announce(text: str) -> None:
         display.announce(text)
         stop.check(f"stopped before the first step; {left}")
 
+    progress = answering(display, stop, f"; {left}")
     told = {"observe": display.observe, "progress": progress, "announce": announce}
     return {**told, "stop": stop, "say": display.note}
 

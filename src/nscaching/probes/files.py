@@ -16,7 +16,7 @@ from nscaching.files import (
     read_tensors,
     save_tensors,
     writing,
-)  # fmt: skip
+)
 
 __all__ = [
     "SCORES", "SNAPSHOT", "SNAPSHOTS", "Snapshots", "append_scores", "read_scores",

@@ -81,9 +81,9 @@ def reproduce(
     if table_only and not store.lines:
         raise UserError(f"{store.path}: there are no results yet to make a table of")
     if not table_only:
-        with store.adding():
+        with store.adding(), Signals() as stop:
             try:
-                _train_missing(wanted, store, outcome, say, time_limit, write)
+                _train_missing(wanted, store, outcome, say, time_limit, write, stop)
             except KeyboardInterrupt:
                 kept = f"{sum(map(store.has, wanted))} of {len(wanted)} trainings are kept"
                 say(f"{kept} in {store.path}; the same command goes on from there")
@@ -99,25 +99,12 @@ def _train_missing(
     say: Say,
     time_limit: float,
     write: Callable[[], None],
+    stop: Signals,
 ) -> None:
     missing = _missing(wanted, store)
     say(f"{len(wanted)} trainings in all, {len(wanted) - len(missing)} of them done already")
-    for training in wanted:
-        if training not in missing:
-            _clear(_unfinished(store, training))  # of a process that was killed just before it did
-    with Signals() as stop:
-        _train_all(missing, store, outcome, say, time_limit, write, stop)
-
-
-def _train_all(
-    missing: Sequence[Training],
-    store: Store,
-    outcome: Outcome,
-    say: Say,
-    time_limit: float,
-    write: Callable[[], None],
-    stop: Signals,
-) -> None:
+    for training in set(wanted) - set(missing):
+        _clear(_unfinished(store, training))  # of a process that was killed just before it did
     graphs: dict[str, KnowledgeGraph] = {}
     began = time.monotonic()
     for number, training in enumerate(missing, 1):
@@ -200,15 +187,11 @@ def _train(
         heard += record["seconds"]
         display.observe(record)
 
-    def progress(what: str, done: int, of: int) -> None:
-        display.progress(what, done, of)
-        if what not in ("training", "valid", "test"):
-            stop.check("stopped before the first step")
-
     with SeriesDisplay(name, config) as display:
         run = train(
             graph, config, checkpoints=_unfinished(store, training).folder.parent,
-            begin=display.begin, observe=observe, progress=progress, stop=stop, say=say,
+            begin=display.begin, observe=observe, progress=work.answering(display, stop),
+            stop=stop, say=say,
         )  # fmt: skip
     measured = _measure(run, store.task)
     # All records, also those of before it was stopped, and what this process did beside.

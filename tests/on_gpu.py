@@ -79,6 +79,15 @@ class RemoteKernels(TritonKernels):
         drawn = super().draw(*asked[0], entities, seed, *asked[1], count)
         return Negatives(drawn.head.cpu(), drawn.tail.cpu(), drawn.replace_head.cpu())
 
+    def bits(self, purpose, seed, tick, rows, count=1):
+        return super().bits(purpose, seed, there(tick), rows, count).to(tick.device)
+
+    def reward(self, model, batch, negatives):
+        return super().reward(self.far(model), there(batch), there(negatives)).cpu()
+
+    def new_elements(self, before, now):
+        return super().new_elements(there(before), there(now)).cpu()
+
     def refresh(self, asked):
         far_sides, is_known = there(list(asked.sides)), asked.is_known
         known = is_known and (lambda side, *ids: is_known(side, *(i.cpu() for i in ids)).cuda())

@@ -25,7 +25,7 @@ from helpers import (
 from nscaching import TrainConfig, UserError
 from nscaching.batches import Negatives
 from nscaching.graph import Side
-from nscaching.kernels import Kernels, choose_kernels, dispatch
+from nscaching.kernels import Kernels, Learning, choose_kernels, dispatch
 from nscaching.kernels.codes import KINDS
 from nscaching.kernels.numba_kernels import NumbaKernels
 from nscaching.models import MODELS, Form, Model
@@ -49,6 +49,34 @@ def test_draws_agree(twin, seed, tick, size):
             assert torch.equal(one.replace_head, other.replace_head)
             assert torch.equal(one.head, other.head)
             assert torch.equal(one.tail, other.tail)
+
+
+@twins
+def test_bits_agree(twin):
+    kernels = Kernels(), new_kernels(twin)
+    for purpose, seed, tick, rows, count in (
+        (0, 1, 0, 1, 1), (7, 2**40, 2**40 + 3, 5, 1), (3, 1000, 17, 700, 3), (1, 5, 2, 1, 1025),
+    ):  # fmt: skip
+        one, other = (k.bits(purpose, seed, torch.tensor(tick), rows, count) for k in kernels)
+        assert torch.equal(one, other)
+        assert one.shape == (rows, count)
+
+
+@twins
+@pytest.mark.parametrize("name", ["TransE", "TransD", "ComplEx", "HolE"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_rewards_agree(twin, name, count):
+    graph, random = random_graph(), torch.Generator().manual_seed(2)
+    model = new_model(name, len(graph.entities), len(graph.relations), seed=4)
+    batch = batch_of(graph, range(9))
+    replace = torch.rand(9, generator=random) < 0.5
+    entity = torch.randint(len(graph.entities), (9, count), generator=random)
+    drawn = batch.corrupt(replace, entity, entity)
+    kernels = new_kernels(twin)
+    kernels.learner(model, Learning("margin", 4.0, 0.01, 0.0), count)
+    found = kernels.reward(model, batch, drawn)
+    assert not found.requires_grad
+    torch.testing.assert_close(found, drawn.scores(model, batch).detach(), rtol=1e-4, atol=1e-5)
 
 
 @twins

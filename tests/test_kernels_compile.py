@@ -24,8 +24,8 @@ TRAININGS = [
     "model=TransE,sampler=kbgan",
 ]
 KERNELS = {
-    "adam", "claim", "count", "distances", "draw", "draw_by_score", "finish", "gather", "gradients",
-    "penalise", "refresh", "score", "shifted_distances",
+    "adam", "claim", "count", "distances", "draw", "draw_by_score", "fill", "finish", "gather",
+    "gradients", "new_elements", "penalise", "refresh", "score", "shifted_distances",
 }  # fmt: skip
 
 

@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 import torch
 
-from helpers import TINY, graph_of, random_graph
+from helpers import TINY, TWINS, graph_of, new_kernels, random_graph
 from nscaching import ProbeConfig, Run, TrainConfig, UserError, cli, recording, train
 from nscaching.errors import Stopped
 from nscaching.files import CannotWriteError
 from nscaching.graph import Side
+from nscaching.kernels import Kernels
 from nscaching.probes import changes, repeats
 from nscaching.probes.files import Snapshots, save_snapshot
 from nscaching.recording import Recording
@@ -149,19 +150,22 @@ def test_changed_elements_are_those_of_sets(kernels, settings):
         before = now
 
 
-def test_both_ways_to_count_new_elements():
-    before, now = torch.randint(9, (2, 40, 6), generator=torch.Generator().manual_seed(1))
+@pytest.mark.parametrize("kernels", ["reference", *TWINS])
+@pytest.mark.parametrize("size", [1, 2, 6, 40])
+def test_new_elements(kernels, size):
+    random = torch.Generator().manual_seed(size)
+    before, now = torch.randint(2 * size, (2, 30, size), generator=random, dtype=torch.int32)
+    before[0], now[0] = 1, 0  # an entity may be number 0, and stand in all places
     pairs = zip(before.tolist(), now.tolist(), strict=True)
     expected = [len(set(new) - set(old)) for old, new in pairs]
-    assert changes.by_sorting(before, now).tolist() == expected
-    lookout = changes.lookout(6, before.device)
-    assert changes.by_pairs(before, now, lookout).tolist() == expected
+    assert new_kernels(kernels).new_elements(before, now).tolist() == expected
+    assert expected[0] == 1
 
 
 def test_of_many_keys_a_sample_is_looked_at_that_the_seed_decides(monkeypatch):
     monkeypatch.setattr(changes, "KEYS", 7)
     one, same, other = (
-        changes.ChangeMeter(new_trainer().sampler.cache, seed).keys for seed in (1, 1, 2)
+        changes.ChangeMeter(new_trainer().sampler.cache, seed, Kernels()).keys for seed in (1, 1, 2)
     )
     for side in Side:
         assert len(set(one[side].tolist())) == 7

@@ -92,9 +92,9 @@ class Recording:
         if finding.cache and self.folder is not None:
             self.settle()
             given = self.folder.path, finding.epoch, finding.cache
-            self.unsettled = self.beside.submit(save_snapshot, *given)
+            self.unsettled = self.beside.submit(_beside_training(save_snapshot), *given)
         elif finding.cache:
-            self.snapshots[finding.epoch] = finding.cache
+            self.snapshots[finding.epoch] = {name: ids.cpu() for name, ids in finding.cache.items()}
 
     def settle(self) -> None:
         """Wait until a snapshot is written; raise what kept it from being."""
@@ -211,3 +211,21 @@ class Recording:
             return f"{whole[-1]}: all epochs are done, what is left is to rank and to finish"
         done = f"{100 * self.trainer.meter.triples // len(self.trainer.triples)} %"
         return f"{whole[-1]}: goes on in epoch {self.trainer.trained + 1}, of which {done} is done"
+
+
+def _beside_training(work: Callable[..., None]) -> Callable[..., None]:
+    """Return the work for another thread, with a stream of its own on a GPU.
+
+    It begins with what this thread has asked of the GPU by now.
+    """
+    if not torch.cuda.is_initialized():
+        return work
+    by_now = torch.cuda.current_stream().record_event()
+
+    def on_a_stream(*given: object) -> None:
+        stream = torch.cuda.Stream()
+        stream.wait_event(by_now)
+        with torch.cuda.stream(stream):
+            work(*given)
+
+    return on_a_stream

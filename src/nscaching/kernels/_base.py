@@ -14,6 +14,7 @@ from nscaching.graph import Side
 from nscaching.kernels import random
 from nscaching.kernels.all_entities import OneVsAll
 from nscaching.kernels.learner import AutogradLearner, Learner, Learning, Scorer
+from nscaching.kernels.sorting import ordered
 from nscaching.models import Model, plain_distances
 from nscaching.strategies import repeated, select
 
@@ -167,6 +168,11 @@ class Kernels:
         return random.bits(random.stream(seed, tick, purpose), row.unsqueeze(1), index)
 
     @torch.no_grad()
+    def reward(self, model: Model, batch: Batch, negatives: Negatives) -> Tensor:
+        """Score the negatives [B, K] of a batch with no gradient."""
+        return negatives.scores(model, batch)
+
+    @torch.no_grad()
     def refresh(self, asked: CacheAccess) -> None:
         """Refresh the keys of each side in place (Algorithm 3).
 
@@ -203,6 +209,20 @@ class Kernels:
             chosen = select(config.refresh, scores, config.n1, noise, config.temperature, excluded)
             kept = candidates.gather(1, chosen.sort(1).values)
             cache.ids[key] = (kept.sort(1).values if config.candidates == "set" else kept).int()
+
+    # What probes count.
+
+    def new_elements(self, before: Tensor, now: Tensor) -> Tensor:
+        """Count in each row [n, N1] of the cache the different elements that the row before lacks.
+
+        Returns [n].
+        """
+
+        def distinct(rows: Tensor) -> Tensor:
+            rows = ordered(rows)
+            return (rows[:, 1:] != rows[:, :-1]).sum(1)
+
+        return distinct(torch.cat([before, now], dim=1)) - distinct(before)
 
     # Ranking.
 

@@ -55,7 +55,9 @@ class Replay:
         gc.disable()
         try:
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=self.stream):
+            # Other threads may use the GPU meanwhile, as for a snapshot of the cache.
+            mode = "thread_local"
+            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode=mode):
                 self.step(rows)
         finally:
             if collects:

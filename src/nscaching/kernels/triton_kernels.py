@@ -16,8 +16,9 @@ from nscaching.kernels import random
 from nscaching.kernels._base import COIN, ENTITY, SLOT, CacheAccess, CacheSide, Kernels, Known, Step
 from nscaching.kernels.codes import FORMS, KINDS, STRATEGIES
 from nscaching.kernels.distances import with_gradient
-from nscaching.kernels.gpu import draw, forms, rank, refresh
+from nscaching.kernels.gpu import changes, draw, forms, rank, refresh
 from nscaching.kernels.gpu.launch import CHUNK, warps_of
+from nscaching.kernels.gpu.random import fill
 from nscaching.kernels.learner import Learner, Learning, Scorer
 from nscaching.kernels.replay import Replay
 from nscaching.kernels.triton_learner import TritonLearner
@@ -75,7 +76,8 @@ class TritonKernels(Kernels):
         """Return the starts [PURPOSES] of the random numbers of each purpose, before the tick."""
         if seed not in self._seeds:
             purpose = torch.arange(PURPOSES, device=device)
-            self._seeds[seed] = random.mix((seed * random.STEP_SEED + purpose) & random.MASK)
+            start = (seed * random.STEP_SEED) & random.MASK  # of any size, before it is a tensor's
+            self._seeds[seed] = random.mix((start + purpose) & random.MASK)
         return self._seeds[seed]
 
     def gather(self, columns: Tensor, row: Tensor) -> Tensor:
@@ -111,6 +113,24 @@ class TritonKernels(Kernels):
             COIN=COIN, ENTITY=ENTITY, SLOT=SLOT, BLOCK=block, num_warps=4,
         )  # fmt: skip
         return Negatives(head.unsqueeze(1), tail.unsqueeze(1), replace_head)
+
+    def bits(self, purpose: int, seed: int, tick: Tensor, rows: int, count: int = 1) -> Tensor:
+        """Return random bits [rows, count] of a step for a purpose, all in one kernel."""
+        size, block = rows * count, 1024
+        out = torch.empty(rows, count, dtype=torch.int64, device=tick.device)
+        fill[(triton.cdiv(size, block),)](
+            self.seeds(seed, tick.device), tick, out, size, count, PURPOSE=purpose, BLOCK=block
+        )
+        return out
+
+    def reward(self, model: Model, batch: Batch, negatives: Negatives) -> Tensor:
+        """Score the negatives [B, K] of a batch with no gradient, all in one kernel."""
+        learner = self._learner_of(model)
+        if learner is None or negatives.replace_head is None:
+            return super().reward(model, batch, negatives)
+        replace = negatives.replace_head
+        entity = torch.where(replace.unsqueeze(1), negatives.head, negatives.tail)
+        return learner.scores(batch, replace, entity)
 
     @torch.no_grad()
     def draw_by_score(
@@ -193,6 +213,13 @@ class TritonKernels(Kernels):
         if len(self._owners.get(cache.side, ())) < keys:
             self._owners[cache.side] = torch.empty(keys, dtype=torch.int32, device=cache.ids.device)
         return self._owners[cache.side]
+
+    def new_elements(self, before: Tensor, now: Tensor) -> Tensor:
+        """Count in each row [n, N1] the elements that the row before lacks, one program per row."""
+        n, n1 = now.shape
+        out = torch.empty(n, dtype=torch.int64, device=now.device)
+        changes.new_elements[(n,)](before, now, out, n1, C=max(2, triton.next_power_of_2(n1)))
+        return out
 
     def score_all(self, model: Model, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Score every entity as the answer: anchor [n], relation [n] → [n, |E|]."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from nscaching.batches import TrainingTriples
@@ -33,7 +34,7 @@ class Finding:
     scores: list[dict[str, Any]] = field(default_factory=list)
     """Lines of scores.jsonl."""
     cache: dict[str, Tensor] = field(default_factory=dict)
-    """The whole cache, where a snapshot was due."""
+    """A copy of the whole cache, where a snapshot was due; on the device, if there is room."""
 
 
 class Probes:
@@ -61,7 +62,7 @@ class Probes:
             self.repeats = RepeatMeter(asked.probe_repeats, relation, relations, sampler)
         self.changes = None
         if asked.probe_changes:
-            self.changes = ChangeMeter(self._cache("--probe-changes").cache, seed)
+            self.changes = ChangeMeter(self._cache("--probe-changes").cache, seed, kernels)
         if asked.snapshots:
             self._cache("--snapshots")
         self.watch = None
@@ -86,8 +87,7 @@ class Probes:
         if self.watch is not None and (last or epoch % self.asked.watch_every == 0):
             finding.scores.extend(self.watch.read(self.model, self.kernels, epoch))
         if epoch in self.asked.snapshots:
-            state = self.sampler.state()
-            finding.cache.update({name: ids.to("cpu", copy=True) for name, ids in state.items()})
+            finding.cache.update({name: _copy(ids) for name, ids in self.sampler.state().items()})
         return finding
 
     def checkpoint(self) -> State:
@@ -102,3 +102,11 @@ class Probes:
     def _meters(self) -> dict[str, RepeatMeter | ChangeMeter]:
         meters = {"repeats": self.repeats, "changes": self.changes}
         return {name: meter for name, meter in meters.items() if meter is not None}
+
+
+def _copy(ids: Tensor) -> Tensor:
+    """Return a copy where the tensor is: to bring it elsewhere takes long."""
+    try:
+        return ids.clone()
+    except torch.OutOfMemoryError:
+        return ids.cpu()

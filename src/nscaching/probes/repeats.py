@@ -8,7 +8,7 @@ from torch import Tensor
 from nscaching.batches import Negatives
 from nscaching.checkpoint import State, join, part
 from nscaching.errors import UserError
-from nscaching.probes.sorting import ordered
+from nscaching.kernels.sorting import ordered
 from nscaching.samplers import Sampler
 
 __all__ = ["RepeatMeter"]

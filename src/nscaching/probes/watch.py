@@ -12,9 +12,9 @@ from nscaching.errors import UserError
 from nscaching.evaluation import chunk_size
 from nscaching.graph import Ids, KnowledgeGraph, Side, distinct
 from nscaching.kernels import Kernels
+from nscaching.kernels.sorting import ordered
 from nscaching.models import Model, finite
 from nscaching.probes.config import ProbeConfig
-from nscaching.probes.sorting import ordered
 
 __all__ = ["QUANTILES", "TOP", "Watch", "watched_triples"]
 

@@ -80,28 +80,26 @@ class Generating(Sampler):
         """Draw by the softmax of the generator's scores; what ``update`` needs is kept."""
         replace_head = self.choose_head(batch)
         self.offered, scores = self.candidates(batch, replace_head)  # [B, C]
-        self.scores = scores.requires_grad_()
-        log_chance = torch.log_softmax(self.scores, 1)  # [B, C]
-        chance = log_chance.detach().exp()
+        log_chance = torch.log_softmax(scores, 1)  # [B, C]
+        self.chance = log_chance.exp()
         bits = self.kernels.bits(CHOICE, self.seed, self.tick, len(batch), self.count)
-        chosen = draw_by_chance(chance, random.uniform(bits))
-        entity = self.offered.gather(1, chosen)
+        self.chosen = draw_by_chance(self.chance, random.uniform(bits))  # [B, count]
+        entity = self.offered.gather(1, self.chosen)
         self.drawn = batch.corrupt(replace_head, entity, entity)
-        self.log_chance = log_chance.gather(1, chosen)  # [B, count]
-        self.entropy = -(chance * log_chance.detach().clamp(min=-1e30)).sum()
+        self.log_chance = log_chance.gather(1, self.chosen)
+        self.entropy = -(self.chance * log_chance.clamp(min=-1e30)).sum()
         return self.drawn
 
     def update(self, batch: Batch, model: Model) -> None:
         """Move the generator towards negatives that the model takes for true."""
-        with torch.no_grad():
-            reward = self.drawn.scores(model, batch)  # [B, count]
-        loss = -((reward - reward.mean()) * self.log_chance).sum()
-        (slopes,) = torch.autograd.grad(loss, self.scores)
-        # What autograd keeps of one step must not live on: the next may be recorded on its own.
-        self.log_chance, self.scores = self.log_chance.detach(), self.scores.detach()
+        reward = self.kernels.reward(model, batch, self.drawn)  # [B, count]
+        gain = reward - reward.mean()
+        loss = -(gain * self.log_chance).sum()
+        # By a score, log_softmax has the slope 1 if it is the chosen one's, less its chance.
+        slopes = (self.chance * gain.sum(1, keepdim=True)).scatter_add_(1, self.chosen, -gain)
         assert self.drawn.replace_head is not None
         self.scorer.learn(batch, self.drawn.replace_head, self.offered, slopes)
-        sums = torch.stack([loss.detach(), reward.mean(1).sum(), self.entropy]).double()
+        sums = torch.stack([loss, reward.mean(1).sum(), self.entropy]).double()
         self.sums[:3] += sums
         self.sums[3] += len(batch)
 

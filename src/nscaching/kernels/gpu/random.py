@@ -7,7 +7,7 @@ import triton.language as tl
 
 from nscaching.kernels import random
 
-__all__ = ["bits", "gumbel", "mix", "start_of", "stream_of", "uniform"]
+__all__ = ["bits", "fill", "gumbel", "mix", "start_of", "stream_of", "uniform"]
 
 MIX_1, MIX_2 = tl.constexpr(random.MIX_1), tl.constexpr(random.MIX_2)
 STEP_TICK = tl.constexpr(random.STEP_TICK)
@@ -40,6 +40,15 @@ def stream_of(start, key):
 @triton.jit
 def bits(stream, index):
     return mix(stream + index.to(tl.uint32) * STEP_INDEX)
+
+
+@triton.jit
+def fill(seeds, tick, out, size, count, PURPOSE: tl.constexpr, BLOCK: tl.constexpr):
+    """Write random bits for all keys and indices: out [keys, count], ``size`` numbers in all."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    key, index = place // count, place % count
+    made = bits(stream_of(start_of(seeds, PURPOSE, tick), key), index)
+    tl.store(out + place, made.to(tl.int64), place < size)
 
 
 @triton.jit

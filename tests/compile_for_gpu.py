@@ -74,8 +74,8 @@ def main() -> None:
         trainer.step(torch.arange(64))
         with contextlib.suppress(UserError):  # nothing was computed: the scores are anything
             trainer.rank("valid", 1)
-    rows = torch.zeros(4, 50, dtype=torch.int32)
-    triton_kernels.TritonKernels().new_elements(rows, rows)
+    rows, keys = torch.zeros(4, 50, dtype=torch.int32), torch.zeros(4, dtype=torch.int64)
+    triton_kernels.TritonKernels().new_elements(rows, keys, rows, keys.double())
 
 
 if __name__ == "__main__":

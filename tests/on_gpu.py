@@ -85,8 +85,11 @@ class RemoteKernels(TritonKernels):
     def reward(self, model, batch, negatives):
         return super().reward(self.far(model), there(batch), there(negatives)).cpu()
 
-    def new_elements(self, before, now):
-        return super().new_elements(there(before), there(now)).cpu()
+    def new_elements(self, ids, keys, before, out):
+        far = there((before, out))
+        super().new_elements(there(ids), there(keys), *far)
+        before.copy_(far[0])
+        out.copy_(far[1])
 
     def refresh(self, asked):
         far_sides, is_known = there(list(asked.sides)), asked.is_known

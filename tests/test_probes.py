@@ -154,12 +154,15 @@ def test_changed_elements_are_those_of_sets(kernels, settings):
 @pytest.mark.parametrize("size", [1, 2, 6, 40])
 def test_new_elements(kernels, size):
     random = torch.Generator().manual_seed(size)
-    before, now = torch.randint(2 * size, (2, 30, size), generator=random, dtype=torch.int32)
-    before[0], now[0] = 1, 0  # an entity may be number 0, and stand in all places
-    pairs = zip(before.tolist(), now.tolist(), strict=True)
+    before, ids = torch.randint(2 * size, (2, 30, size), generator=random, dtype=torch.int32)
+    before[0], ids[7] = 1, 0  # an entity may be number 0, and stand in all places
+    keys, counts = torch.arange(30).roll(-7), torch.full((30,), -1.0).double()
+    pairs = zip(before.tolist(), ids[keys].tolist(), strict=True)
     expected = [len(set(new) - set(old)) for old, new in pairs]
-    assert new_kernels(kernels).new_elements(before, now).tolist() == expected
+    new_kernels(kernels).new_elements(ids, keys, before, counts)
+    assert counts.tolist() == expected
     assert expected[0] == 1
+    assert torch.equal(before, ids[keys])
 
 
 def test_of_many_keys_a_sample_is_looked_at_that_the_seed_decides(monkeypatch):

@@ -212,17 +212,20 @@ class Kernels:
 
     # What probes count.
 
-    def new_elements(self, before: Tensor, now: Tensor) -> Tensor:
-        """Count in each row [n, N1] of the cache the different elements that the row before lacks.
+    def new_elements(self, ids: Tensor, keys: Tensor, before: Tensor, out: Tensor) -> None:
+        """Count the different elements of cache rows that the rows ``before`` [n, N1] lack.
 
-        Returns [n].
+        The rows are those of keys [n] in the cache ``ids`` [keys, N1]; ``before`` takes them, and
+        the numbers go to ``out`` [n].
         """
 
         def distinct(rows: Tensor) -> Tensor:
             rows = ordered(rows)
             return (rows[:, 1:] != rows[:, :-1]).sum(1)
 
-        return distinct(torch.cat([before, now], dim=1)) - distinct(before)
+        now = ids[keys]
+        out.copy_(distinct(torch.cat([before, now], dim=1)) - distinct(before))
+        before.copy_(now)
 
     # Ranking.
 

@@ -214,12 +214,11 @@ class TritonKernels(Kernels):
             self._owners[cache.side] = torch.empty(keys, dtype=torch.int32, device=cache.ids.device)
         return self._owners[cache.side]
 
-    def new_elements(self, before: Tensor, now: Tensor) -> Tensor:
-        """Count in each row [n, N1] the elements that the row before lacks, one program per row."""
-        n, n1 = now.shape
-        out = torch.empty(n, dtype=torch.int64, device=now.device)
-        changes.new_elements[(n,)](before, now, out, n1, C=max(2, triton.next_power_of_2(n1)))
-        return out
+    def new_elements(self, ids: Tensor, keys: Tensor, before: Tensor, out: Tensor) -> None:
+        """Count new elements in the rows of some keys, and take these rows; one program per key."""
+        n, n1 = before.shape
+        many = max(2, triton.next_power_of_2(n1))
+        changes.new_elements[(n,)](ids, keys, before, out, n1, C=many)
 
     def score_all(self, model: Model, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Score every entity as the answer: anchor [n], relation [n] → [n, |E|]."""

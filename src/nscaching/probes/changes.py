@@ -30,19 +30,19 @@ class ChangeMeter:
                 keys = np.sort(random.choice(keys, KEYS, replace=False))
             self.keys[side] = torch.from_numpy(keys).to(ids.device)
             shares += [1 / len(cache) / len(keys)] * len(keys)
-        self.before = self._rows()
+        self.before = torch.cat([ids[self.keys[side]] for side, ids in cache.items()])
+        """Rows of the keys, heads first."""
         self.share = torch.tensor(shares, dtype=torch.float64, device=self.before.device)
         """Of each row in the mean: both sides count the same."""
-
-    def _rows(self) -> Tensor:
-        """Return the rows of the keys, heads first."""
-        return torch.cat([ids[self.keys[side]] for side, ids in self.cache.items()])
+        self.counts = torch.zeros_like(self.share)
 
     def read(self) -> dict[str, float]:
         """Return the mean number of new elements of a row, mean over both sides."""
-        before, self.before = self.before, self._rows()
-        found = self.kernels.new_elements(before, self.before)
-        return {"changed_elements": float(found.double() @ self.share)}
+        sizes = [len(keys) for keys in self.keys.values()]
+        parts = zip(self.before.split(sizes), self.counts.split(sizes), strict=True)
+        for (side, keys), (before, counts) in zip(self.keys.items(), parts, strict=True):
+            self.kernels.new_elements(self.cache[side], keys, before, counts)
+        return {"changed_elements": float(self.counts @ self.share)}
 
     def checkpoint(self) -> State:
         """Return the rows of the epoch before."""

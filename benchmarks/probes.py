@@ -29,7 +29,7 @@ from nscaching.trainer import Trainer
 
 Work = Callable[..., Any]
 
-WARM_UP = 3  # epochs: compile, record CUDA graphs
+WARM_UP = 3  # epochs: compile, record CUDA graphs, which neither side is charged for
 WINDOW, WATCHED, SNAPSHOTS = 20, 5, (0, 20, 100, 200, 500)
 
 
@@ -92,6 +92,7 @@ def measure(graph: KnowledgeGraph, config: TrainConfig, epochs: int) -> dict[str
     with tempfile.TemporaryDirectory() as folder:
         recording = Recording(Run(graph, config, on.model), on, RunFolder(folder), every=0)
         on.pause = None  # which it would have without probes, too
+        on.probes.look(0)  # so that it is compiled, as validation would have done
         look = watch("look", lambda *at: recording.find(on.probes.look(*at)))
         for epoch in range(1 - WARM_UP, epochs + 1):
             for turn in turns:

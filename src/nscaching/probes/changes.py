@@ -34,15 +34,22 @@ class ChangeMeter:
         """Rows of the keys, heads first."""
         self.share = torch.tensor(shares, dtype=torch.float64, device=self.before.device)
         """Of each row in the mean: both sides count the same."""
-        self.counts = torch.zeros_like(self.share)
+        self.counts, self.mean = torch.zeros_like(self.share), self.share.new_zeros(())
+        # A handful of small kernels: launching them one by one takes longer than all of them.
+        self.count = kernels.capture(self._count, lambda: "count")
 
     def read(self) -> dict[str, float]:
         """Return the mean number of new elements of a row, mean over both sides."""
+        self.count(self.share)
+        return {"changed_elements": float(self.mean)}
+
+    def _count(self, share: Tensor) -> None:
+        """Set the mean, in which each row has its share."""
         sizes = [len(keys) for keys in self.keys.values()]
         parts = zip(self.before.split(sizes), self.counts.split(sizes), strict=True)
         for (side, keys), (before, counts) in zip(self.keys.items(), parts, strict=True):
             self.kernels.new_elements(self.cache[side], keys, before, counts)
-        return {"changed_elements": float(self.counts @ self.share)}
+        self.mean.copy_((self.counts * share).sum())
 
     def checkpoint(self) -> State:
         """Return the rows of the epoch before."""

@@ -99,9 +99,11 @@ def tree(folder):
         ("evaluate run more", "Unrecognized options: more; see nscaching evaluate --help"),
         ("train good.tsv --dim", "Missing value for argument '--dim'"),
         ("train good.tsv --config", "Missing value for argument '--config'"),
-        ("train good.tsv --dim x", "Error parsing --dim: invalid literal for int()"),
-        ("train good.tsv --dim 1.5", "Error parsing --dim: invalid literal for int()"),
-        ("train good.tsv --lr high", "Error parsing --lr: could not convert string to float"),
+        ("train good.tsv --dim x", "--dim takes a whole number, not 'x';"),
+        ("train good.tsv --dim 1.5", "--dim takes a whole number, not '1.5';"),
+        ("train good.tsv --negatives x", "--negatives takes a whole number, not 'x';"),
+        ("train good.tsv --penalty x", "--penalty takes a number, not 'x';"),
+        ("train good.tsv --lr high", "--lr takes a number, not 'high';"),
         ("train good.tsv --norm 3", "invalid choice '3' for argument '--norm'. Expected one of"),
         ("train good.tsv --draw best", "invalid choice 'best' for argument '--draw'"),
         ("train good.tsv --device tpu", "invalid choice 'tpu' for argument '--device'"),
@@ -161,7 +163,7 @@ def test_settings(fails, here, flags, message):
     ("flags", "message"),
     [
         ("--n1 10", "--n1 10 is larger than the number of entities, 9"),
-        ("--pretrain gone", "gone is not a run folder: it has no config.toml"),
+        ("--pretrain gone", "gone does not exist"),
         ("--pretrain folder", "folder is not a run folder: it has no config.toml"),
         ("--pretrain run", "--pretrain run: its entities: not the same"),
         ("--pretrain run --dim 5", "--pretrain run: its dim: 4, here 5"),
@@ -299,7 +301,7 @@ def test_a_checksum_that_does_not_match(fails, here, mirror, monkeypatch):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("gone", "gone is not a run folder: it has no config.toml"),
+        ("gone", "gone does not exist"),
         ("folder", "folder is not a run folder: it has no config.toml"),
         ("good.tsv", "good.tsv is not a run folder: it has no config.toml"),
         ("~no-such-user-here/x", "~no-such-user-here/x: there is no such home folder"),
@@ -387,7 +389,7 @@ def test_a_device_that_is_not_there(fails, run):
         ("--plot good.tsv/a.png", "cannot write good.tsv: File exists"),
         ("--plot taken.png --overwrite", "cannot write taken.png: Is a directory"),
         ("--plot ~no-such-user-here/a.png", "~no-such-user-here/a.png: there is no such home"),
-        ("gone", "gone is not a run folder: it has no config.toml"),
+        ("gone", "gone does not exist"),
     ],
 )
 def test_compare(fails, run, here, words, message):

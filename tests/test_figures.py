@@ -13,11 +13,12 @@ import pytest
 from matplotlib.figure import Figure
 
 from figure_logs import some_graph, some_run, watch
-from nscaching import Run
+from nscaching import KnowledgeGraph, Run
 from nscaching.cli import main
 from nscaching.errors import UserError
+from nscaching.escaping import shorten
 from nscaching.figures import KINDS, convergence, distribution, draw, gradients, sizes, strategies
-from nscaching.figures._drawing import _look, plain, shorten, write
+from nscaching.figures._drawing import _look, plain, write
 from nscaching.figures._logs import Log, by_sampler
 from nscaching.figures._pages import MOST_POINTS, Line, Page, Panel, evenly
 
@@ -72,6 +73,15 @@ def test_convergence_shows_validation_where_a_run_was_not_traced(tmp_path):
     assert "--probe-test" in notes[0]
 
 
+@pytest.mark.parametrize("kind", [convergence, sizes], ids=["convergence", "sizes"])
+def test_each_page_shows_the_triples_that_its_own_runs_ranked(tmp_path, kind):
+    found = logs(tmp_path, {"n1": 10}, {"traced": False})
+    found += logs(tmp_path / "other", {"n1": 10}, {}, model="ComplEx")
+    (first, second), notes = pages_of(kind, found)
+    assert [page.panels[0].y_label for page in (first, second)] == ["validation MRR", "test MRR"]
+    assert sum("TransD: validation triples are shown" in note for note in notes) == 1
+
+
 def test_convergence_has_a_page_for_each_model_and_a_column_for_each_data_set(tmp_path):
     found = []
     for model in ("TransD", "ComplEx"):
@@ -100,8 +110,9 @@ def test_convergence_has_one_order_of_data_sets_and_lines_whatever_the_runs_come
 def test_convergence_has_a_logarithmic_axis_where_times_differ_much(tmp_path, seconds, log_x):
     (found,) = logs(tmp_path, {})
     found.rankings("test")[-1]["trained_seconds"] = seconds
-    (page,), _ = pages_of(convergence, [found])
-    assert page.panels[0].log_x is log_x
+    other = logs(tmp_path / "other", {}, graph=some_graph("zoo"))
+    (page,), _ = pages_of(convergence, [found, *other])
+    assert [panel.log_x for panel in page.panels] == [log_x, False] * 2
 
 
 def test_strategies_show_what_was_recorded(tmp_path):
@@ -147,7 +158,7 @@ def test_sizes_show_both_sweeps_and_the_best(tmp_path):
     chosen = int(np.argmax([record["mrr"] for record in valid]))
     assert drawn(best1)["best"][0] == (10, test[chosen]["mrr"])
     assert [x for x, _ in drawn(best2)["best"]] == [10, 50]
-    assert not notes
+    assert notes == [f"{found[4].path} is not shown: N1 = 70, N2 = 70 is of no sweep"]
 
 
 def test_runs_that_differ_in_more_than_is_compared_are_told(tmp_path):
@@ -169,6 +180,19 @@ def test_sizes_of_several_seeds_are_averaged(tmp_path):
         (10, pytest.approx(np.mean(most[:2]))), (50, pytest.approx(np.mean(most[2:]))),
     ]  # fmt: skip
     assert "N2" in notes[0]
+
+
+def test_sizes_of_other_settings_are_lines_of_their_own(tmp_path):
+    runs = [{"n1": n1, "lr": lr} for n1 in (10, 50) for lr in (0.1, 0.2)]
+    found = logs(tmp_path, *runs, {"n1": 10, "lr": 0.2, "seed": 2})
+    (page,), _ = pages_of(sizes, found)
+    best = page.panels[1]
+    assert list(drawn(best)) == ["best, lr 0.1", "best, lr 0.2"]
+    assert best.legend
+    chosen = [sizes._chosen(log, "test")["mrr"] for log in found]
+    assert drawn(best)["best, lr 0.1"] == [(10, chosen[0]), (50, chosen[2])]
+    mean = pytest.approx((chosen[1] + chosen[4]) / 2)
+    assert drawn(best)["best, lr 0.2"] == [(10, mean), (50, chosen[3])]
 
 
 def test_gradients_by_model(tmp_path):
@@ -305,6 +329,28 @@ def test_a_damaged_line_of_scores(tmp_path, damage):
         found.scores()
 
 
+def test_scores_of_no_triples_and_of_unknown_ones(tmp_path):
+    found = watched(tmp_path)
+    path = found.path / "scores.jsonl"
+    path.write_text(path.read_text().replace('"e1"', '"nobody"'))
+    with pytest.raises(UserError, match=r"run0: scores\.jsonl: unknown entity 'nobody'"):
+        distribution.pages([found], [])
+    path.write_text("")
+    with pytest.raises(UserError, match=r"scores\.jsonl: no scores are recorded yet"):
+        distribution.pages([found], [])
+
+
+def test_without_validation_triples_it_is_test_triples_that_can_be_ranked(tmp_path):
+    graph = some_graph()
+    bare = KnowledgeGraph.from_arrays(
+        splits={"train": graph.train, "test": graph.test}, entities=graph.entities,
+        relations=graph.relations, name="bare",
+    )  # fmt: skip
+    (found,) = logs(tmp_path, {"validated": False}, graph=bare)
+    with pytest.raises(UserError, match="nscaching train --probe-test records those of test"):
+        convergence.pages([found], [])
+
+
 def test_unknown_kinds_and_no_runs(tmp_path):
     with pytest.raises(UserError, match="unknown figure 'pie'; known: distribution, convergence"):
         draw("pie", [tmp_path])
@@ -358,6 +404,44 @@ def test_nothing_is_cut_off_where_ticks_follow_the_layout(tmp_path, monkeypatch)
     assert all(axes.get_tightbbox().x0 >= 0 for axes in figure.axes)
 
 
+def test_gradients_of_zero_are_seen(tmp_path, monkeypatch):
+    (found,) = logs(tmp_path, {"sampler": "bernoulli"})
+    for record in found.epochs("gradient_norm")[10:]:
+        record["gradient_norm"] = 0.0
+    (page,), _ = pages_of(gradients, [found])
+    (axes,) = saved(page, tmp_path, monkeypatch).axes
+    (line,) = axes.lines
+    assert (line.get_ydata()[10:] == 0).all()
+    assert len(line.get_ydata()) == 40
+    assert axes.get_yscale() == "symlog"
+    assert axes.get_ylim()[0] <= 0 < axes.get_ylim()[1]
+
+
+def test_a_time_axis_has_numbers_and_long_names_are_cut(tmp_path, monkeypatch):
+    found = []
+    for number in range(5):
+        name = f"{number} of a long name of a data set that nobody would read to the end"
+        found += logs(tmp_path / str(number), {}, graph=some_graph(name))
+        seconds = np.geomspace(3, 700 if number else 20, 4)
+        for record, at in zip(found[-1].rankings("test"), seconds, strict=True):
+            record["trained_seconds"] = float(at)
+    (page,), _ = pages_of(convergence, found)
+    figure = saved(page, tmp_path, monkeypatch)
+    assert [axes.get_xscale() for axes in figure.axes[:5]] == ["linear"] + ["log"] * 4
+    width = figure.get_figwidth() * figure.dpi
+    for axes in figure.axes:
+        labels = axes.get_xticklabels(which="both")
+        low, high = axes.get_xlim()
+        shown = [t for t in labels if t.get_text() and low <= t.get_position()[0] <= high]
+        places = sorted(t.get_window_extent().x0 for t in shown)
+        ends = sorted(t.get_window_extent().x1 for t in shown)
+        assert len(shown) >= 2
+        assert all(end <= place for end, place in zip(ends[:-1], places[1:], strict=True))
+        assert 0 <= axes.get_tightbbox().x0 < axes.get_tightbbox().x1 <= width
+    for axes, other in pairwise(figure.axes[:5]):
+        assert axes.title.get_window_extent().x1 < other.title.get_window_extent().x0
+
+
 def test_the_margin_is_a_line_that_the_legend_names(tmp_path, monkeypatch):
     (page,), _ = pages_of(distribution, [watched(tmp_path)])
     figure = saved(page, tmp_path, monkeypatch)
@@ -382,6 +466,34 @@ def test_files_come_out_the_same_and_are_not_overwritten(tmp_path, capsys):
     main(["figures", "gradients", str(run), "--out", str(tmp_path / "a"), "--overwrite"])
     assert capsys.readouterr().out.split() == [str(path) for path in first]
     assert first[2].read_bytes() == again[2].read_bytes()
+    (tmp_path / "link.csv").symlink_to(tmp_path / "elsewhere.csv")
+    with pytest.raises(UserError, match=r"link\.csv exists already"):
+        draw("gradients", run, tmp_path / "link")
+    assert not (tmp_path / "elsewhere.csv").exists()
+
+
+def test_a_run_that_is_given_twice_is_drawn_once(tmp_path):
+    run = some_run(tmp_path / "run", **SHORT)
+    drawing = draw("gradients", [run, tmp_path / "." / "run"], tmp_path / "once")
+    assert drawing.notes == [f"{run} is given twice, and drawn once"]
+    alone = draw("gradients", run, tmp_path / "alone")  # one run need not be a list
+    assert [p.read_bytes() for p in drawing.files] == [p.read_bytes() for p in alone.files]
+
+
+def test_data_of_one_name_are_not_one_data_set(tmp_path):
+    graphs = [some_graph("kg", entities=size) for size in (400, 300)]
+    runs = [some_run(tmp_path / f"run{i}", g, **SHORT) for i, g in enumerate(graphs)]
+    drawing = draw("gradients", runs, tmp_path / "x")
+    with drawing.files[2].open(encoding="utf-8", newline="") as file:
+        found = {row["data"] for row in csv.DictReader(file)}
+    assert found == {f"kg [{graph.fingerprint[:6]}]" for graph in graphs}
+
+
+def test_pages_have_files_of_their_own_on_any_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr("nscaching.figures._drawing.write", lambda page, *files: None)
+    runs = [some_run(tmp_path / data, some_graph(data), **SHORT) for data in ("kg", "KG")]
+    files = draw("strategies", runs, f"{tmp_path}/new/").files
+    assert [p.stem for p in files[::3]] == ["strategies-transd-kg", "strategies-transd-kg-2"]
 
 
 def test_a_page_for_each_model_has_files_of_its_own(tmp_path, monkeypatch):

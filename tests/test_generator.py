@@ -112,6 +112,18 @@ def test_one_candidate_may_be_drawn_more_than_once(sampler):
         torch.testing.assert_close(table.grad, gradient)
 
 
+def test_what_may_not_be_drawn_has_no_part_in_the_entropy():
+    graph = graph_of([(0, 0, 1), (0, 0, 2), (3, 0, 1)], entities=5)
+    made = new_sampler(graph, sampler="igan", generator="DistMult", filter_known=True)
+    batch, model = batch_of(graph), model_for(graph)
+    made.sample(batch, model)
+    made.update(batch, model)
+    assert (made.chance == 0).any()
+    chance = made.chance[made.chance > 0]
+    expected = -(chance * chance.log()).sum().item() / len(batch)
+    assert made.figures()["entropy"] == pytest.approx(expected, rel=1e-5)
+
+
 @both
 def test_the_reward_grows(sampler):
     """Against a model that stands still the generator finds what it takes for true."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from helpers import TINY, graph_of, random_graph
-from nscaching import ProbeConfig, Run, UserError, train
+from nscaching import KnowledgeGraph, ProbeConfig, Run, UserError, train
 from nscaching.cli import main
 from nscaching.graph import Side
 
@@ -124,6 +124,20 @@ def test_what_people_see(run, tell):
     assert r"two\x1b[31m\nlines (e2)" in out
 
 
+def test_long_names_are_shortened_for_people_alone(tmp_path, tell):
+    names = [f"{'x' * 2000} {i}" for i in range(4)]
+    splits = {"train": [(0, 0, 1), (1, 0, 2)], "valid": [(2, 0, 3)]}
+    graph = KnowledgeGraph.from_arrays(names, ["r" * 2000], splits, labels={names[2]: "y" * 2000})
+    path = train(graph, **TINY, probes=ProbeConfig(snapshots=(0,)), out=tmp_path / "run").path
+    flags = ["--head", names[0], "--relation", "r" * 2000]
+    for words in ((), ("--sample", 1)):
+        out = tell(path, *flags, *words)
+        assert max(map(len, out.splitlines())) < 300
+        assert "xxx…xxx" in out
+    entities = json.loads(tell(path, *flags, "--json"))["epochs"][0]["entities"]
+    assert {entity["name"] for entity in entities} == set(names)
+
+
 def test_what_programs_read(run, tell):
     found = json.loads(tell(run.path, *FLAGS, "--top", 2, "--json"))
     assert found == run.inspect(**QUERY, top=2)
@@ -149,6 +163,9 @@ def absent(side):
         ({**QUERY, "seed": -1, "sample": 1}, "--seed must be at least 0, not -1"),
         ({**QUERY, "head": "x"}, "unknown entity 'x'; known: e0, "),
         ({**QUERY, "relation": "x"}, "unknown relation 'x'; known: r0, r1, r2"),
+        ({**QUERY, "epoch": "2"}, "--epoch takes a whole number, not '2'"),
+        ({**QUERY, "sample": "2"}, "--sample takes a whole number, not '2'"),
+        ({**QUERY, "top": 2.0}, "--top takes a whole number, not 2.0"),
         ({**QUERY, "epoch": 3}, "epoch 3 is not recorded; known: 0, 2, 4"),
     ],
 )
@@ -183,7 +200,7 @@ def test_a_run_of_another_sampler():
 def test_a_run_that_is_not_finished(run, monkeypatch):
     monkeypatch.setattr(run, "sampler_state", {})
     monkeypatch.setattr(run, "snapshots", {})
-    with pytest.raises(UserError, match="holds no cache: its training was not finished"):
+    with pytest.raises(UserError, match=r"holds no cache: there is none in cache.safetensors"):
         run.inspect(**QUERY)
 
 
@@ -193,3 +210,9 @@ def test_a_cache_that_does_not_fit(run, monkeypatch):
         monkeypatch.setattr(run, "sampler_state", state | {"tail_cache": damaged})
         with pytest.raises(UserError, match="its cache of epoch 4 does not fit"):
             run.inspect(**QUERY)
+
+
+def test_the_end_of_a_run_whose_history_is_lost(run, monkeypatch):
+    monkeypatch.setattr(run, "history", [])
+    monkeypatch.setattr(run, "best_epoch", 3)
+    assert run.inspect(**QUERY)["recorded"] == [0, 2, 3]

@@ -47,6 +47,20 @@ def made(**settings):
     return Plan(GRAPH, TrainConfig.from_dict({**TINY, **settings}))
 
 
+def test_snapshots_are_counted_where_they_are_kept(tmp_path):
+    caches = lasting.caches(made())
+
+    def stated(count, out):
+        plan = dataclasses.replace(made(), snapshots=count)
+        items = {item.what: item.bytes for item in state(plan, out).items}
+        return [items.get(name, 0) for name in ("snapshots of the caches", "run folder: snapshots")]
+
+    assert stated(3, None) == [3 * caches, 0]
+    assert stated(3, tmp_path) == [caches, 3 * caches]  # the one that is being written
+    assert stated(0, tmp_path) == [0, 0]
+    assert dataclasses.replace(made(), snapshots=3).changed(n1=2).snapshots == 3
+
+
 def size(*values):
     """Return the bytes of tensors and arrays, in whatever they are."""
     total = 0

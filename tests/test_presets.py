@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
@@ -111,7 +112,12 @@ def test_train_takes_data_and_settings_and_flags_win():
     [
         (["--preset", "fb15k-rescal"], "unknown preset 'fb15k-rescal'; known: fb15k-complex, "),
         (["--preset", "wn18-transe:x"], "unknown variant of the preset wn18-transe: 'x'; known:"),
-        (["--preset", "wn18-transe", "--config", "x.toml"], "--config and --preset"),
+        (
+            ["--preset", "wn18-transe", "--config", "x.toml"],
+            "--config x.toml and --preset wn18-transe each say all settings: give one of them",
+        ),
+        (["--preset", "wn18-transe", "--preset=x"], "--preset wn18-transe and --preset x each say"),
+        (["--config", "a.toml", "--config", "b.toml"], "--config a.toml and --config b.toml each"),
     ],
 )
 def test_what_is_wrong_is_one_line(capsys, words, wrong):
@@ -121,6 +127,23 @@ def test_what_is_wrong_is_one_line(capsys, words, wrong):
     err = capsys.readouterr().err
     assert wrong in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("preset", "more", "note"),
+    [
+        ("wn18-transe", [], "TransE on wn18, not for TransE on world"),
+        ("wn18-transe:paper", ["--model", "DistMult"], "TransE on wn18, not for DistMult on world"),
+        ("world-transe", ["--model", "DistMult"], "TransE on world, not for DistMult on world"),
+        ("world-transe", ["--model", "transe"], ""),
+    ],
+)
+def test_other_data_or_another_model_are_noted(own, monkeypatch, capsys, preset, more, note):
+    if preset.startswith("world"):
+        monkeypatch.setattr(presets, "load", partial(presets.load, folder=own()))
+    main(["train", "world", "--preset", preset, "--dim", "4", *more, "--dry-run"])
+    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
+    assert notes == ([f"note: --preset {preset} was tuned for {note}"] if note else [])
 
 
 def test_the_list_shows_both_variants(capsys):

@@ -21,7 +21,7 @@ from nscaching.errors import Stopped
 from nscaching.files import CannotWriteError
 from nscaching.graph import Side
 from nscaching.kernels import Kernels
-from nscaching.probes import changes, repeats
+from nscaching.probes import changes, probes, repeats
 from nscaching.probes.files import Snapshots, save_snapshot
 from nscaching.recording import Recording
 from nscaching.trainer import Trainer
@@ -346,6 +346,38 @@ def test_a_checkpoint_waits_for_a_snapshot(tmp_path, monkeypatch):
     )  # fmt: skip
     assert checkpoints
     assert all(before == [0] for before in checkpoints)
+
+
+class Far:
+    """A tensor of some bytes that says that it is on a GPU."""
+
+    is_cuda, device, nbytes = True, "cuda", 100
+
+    def clone(self):
+        return "there"
+
+    def cpu(self):
+        return "here"
+
+
+@pytest.mark.parametrize(("free", "where"), [(799, "here"), (800, "there")])
+def test_a_snapshot_is_copied_on_the_gpu_where_much_room_is_left(monkeypatch, free, where):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 10_000))
+    assert probes._copy(Far()) == where
+
+
+def test_what_a_gpu_holds_of_a_snapshot_is_free_before_the_disk_has_it(tmp_path, monkeypatch):
+    cache = {"head_cache": torch.ones(2, 2), "tail_cache": torch.zeros(3, 2)}
+    expected, held = dict(cache), []
+    save = recording.save_snapshot
+    monkeypatch.setattr(
+        recording, "save_snapshot", lambda *given: (held.append(len(cache)), save(*given))
+    )
+    recording._save_snapshot(tmp_path, 4, cache)
+    assert held == [0]
+    found = Snapshots(tmp_path)[4]
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 # The whole.

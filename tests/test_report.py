@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 
 import numpy as np
@@ -13,9 +14,9 @@ import torch
 from safetensors.torch import save_file
 
 from helpers import TINY, graph_of, random_graph
-from nscaching import KnowledgeGraph, Run, evaluation, report, train
+from nscaching import KnowledgeGraph, ProbeConfig, Run, evaluation, report, train
 from nscaching.cli import main
-from nscaching.errors import UserError
+from nscaching.errors import Stopped, UserError
 from nscaching.graph import SPLITS, Side
 from nscaching.report import charts, markup
 from nscaching.report.examples import varied
@@ -132,7 +133,7 @@ def test_it_says_what_the_run_found(saved):
 def test_the_ranking_of_training_is_not_made_again(monkeypatch):
     run = tiny()
     expected = render(run)
-    monkeypatch.setattr("nscaching.report.page.rank", None)
+    monkeypatch.setattr("nscaching.report.ranking.rank", None)
     assert render(run) == expected
     run.test_ranks = None
     with pytest.raises(TypeError):
@@ -223,23 +224,55 @@ def test_examples_are_right_and_wrong_and_their_ranks_are_the_evaluations():
     assert asked == [True] * 3 + [False] * 3
 
 
+def snapshot(folder, epoch):
+    """Return the file of a snapshot in a copy of a run folder."""
+    (folder / "snapshots").mkdir(exist_ok=True)
+    return folder / "snapshots" / f"cache-{epoch:06d}.safetensors"
+
+
+def copied(run, folder):
+    return Run.load(shutil.copytree(run.path, folder / "copy"), "cpu")
+
+
 def test_the_start_of_the_cache_is_shown_where_it_was_recorded(saved, tmp_path):
-    run = Run.load(saved.path, "cpu")
+    run = copied(saved, tmp_path)
     assert "The start was not recorded" in render(run)
-    run.path = tmp_path
-    (tmp_path / "snapshots").mkdir()
-    start = tmp_path / "snapshots" / "cache-000000.safetensors"
+    start = snapshot(run.path, 0)
     save_file({k: torch.full_like(v, 7) for k, v in run.sampler_state.items()}, start)
     content = render(run)
     assert "The start was not recorded" not in content
-    assert content.count("<h4>before</h4>") == content.count("<h4>after</h4>") > 1
+    assert content.count("<h4>before</h4>") == content.count("<h4>after epoch 3</h4>") > 1
     before = re.findall(r"<h4>before</h4>(.*?)</ul>", content, re.S)
     assert all(re.findall("<bdi>(.*?)</bdi>", part) == ["e7"] for part in before)
+
+
+def test_a_training_shows_its_own_start(tmp_path):
+    probes = ProbeConfig(snapshots=(0,))
+    run = train(random_graph(), **TINY, probes=probes, out=tmp_path / "run")
+    assert "<h4>before</h4>" in (run.path / "report.html").read_text(encoding="utf-8")
+    assert "<h4>before</h4>" in render(train(random_graph(), **TINY, probes=probes))
+
+
+def test_why_a_cache_is_not_shown(saved, tmp_path):
+    run = copied(saved, tmp_path)
+    start = snapshot(run.path, 0)
+    others = {"head_cache": torch.zeros(2, 2), "tail_cache": torch.zeros(2, 2)}
     for damage in (b"not tensors", b""):
         start.write_bytes(damage)
-        assert "The start was not recorded" in render(run)
-    save_file({"head_cache": torch.zeros(2, 2), "tail_cache": torch.zeros(2, 2)}, start)
-    assert "The start was not recorded" in render(run)
+        words = check(render(run)).words
+        assert "cache-000000.safetensors: cannot read it" in words
+        assert "not recorded" not in words
+    save_file(others, start)
+    found = check(render(run))
+    assert "its cache of epoch 0 does not fit the data" in found.words
+    assert "after epoch 3" in found.words
+    start.unlink()
+    run.sampler_state = others
+    words = check(render(run)).words
+    assert "The cache The start was not recorded" in words
+    assert "Not shown: copy: its cache of epoch 3 does not fit the data." in words
+    run.sampler_state = {}
+    assert "Not shown: copy holds no cache: there is none in" in check(render(run)).words
 
 
 def test_a_cached_answer_is_marked_whatever_split_knows_it():
@@ -247,7 +280,7 @@ def test_a_cached_answer_is_marked_whatever_split_knows_it():
     run = train(graph_of(entities=6, **rows), **TINY)
     for rows in run.sampler_state.values():
         rows.copy_(torch.arange(rows.shape[1]) % 6)
-    (card,) = (part for part in render(run).split("<article>") if "<h4>after</h4>" in part)
+    (card,) = (part for part in render(run).split("<article>") if "<h4>after epoch" in part)
     assert "True: <bdi>e1</bdi>, <bdi>e2</bdi>, <bdi>e3</bdi>" in card
     marked = re.findall(r"<bdi>(e\d)</bdi> <span class=\"badge *\">known", card)
     assert sorted(marked) == ["e1", "e2", "e3"]
@@ -257,7 +290,66 @@ def test_fewer_epochs_than_were_asked_for_are_said(saved):
     run = Run.load(saved.path, "cpu")
     assert "asked for" not in render(run)
     run.config = dataclasses.replace(run.config, epochs=1000)
-    assert "1,000 epochs were asked for" in check(render(run)).words
+    words = check(render(run)).words
+    assert "1,000 epochs were asked for" in words
+    assert "patience" not in words.partition("1,000 epochs")[0]
+
+
+def test_a_run_whose_patience_ended_says_so(tmp_path):
+    settings = TINY | {"epochs": 50, "patience": 1, "lr": 1e-9, "validate_every": 1}
+    run = train(random_graph(), out=tmp_path / "run", **settings)
+    words = check(render(run)).words
+    assert "ended by --patience 1: 50 epochs were asked for" in words
+    assert "Not finished" not in words
+
+
+def test_a_stopped_run_says_so_and_shows_what_is_there(tmp_path):
+    path, epochs = tmp_path / "a <run>", []
+    settings = TINY | {"epochs": 9, "validate_every": 2}
+    with pytest.raises(Stopped):
+        train(
+            random_graph(),
+            **settings,
+            out=path,
+            probes=ProbeConfig(snapshots=(0, 2)),
+            observe=lambda record: epochs.append(record["epoch"]),
+            stop=lambda: 4 in epochs,
+        )
+    run = Run.load(path, "cpu")
+    content = render(run)
+    words = check(content).words
+    assert "Not finished: 4 of 9 epochs are done. If training was stopped" in words
+    assert f"nscaching train --resume '{path}' goes on" in words
+    assert "asked for" not in words
+    # All figures are of the test triples, which training has not ranked yet.
+    mrr = f"{run.evaluate('test')['mrr']:.3f}"
+    assert f"· MRR {mrr}</title>" in content
+    assert f"<dd>{mrr}</dd>" in content
+    assert f"</span>{mrr}</td>" in content
+    assert f"Filtered test ranking of epoch {run.best_epoch} of 4" in words
+    assert "Each test triple asks" in words
+    assert content.count("<h4>before</h4>") == content.count("<h4>after epoch 2</h4>") > 1
+
+
+def test_all_results_are_of_one_ranking_whatever_training_ranked(tmp_path):
+    full = random_graph()
+    graph = graph_of(full.train, full.valid, (), entities=12)
+    run = train(graph, **TINY | {"validate_every": 0}, out=tmp_path / "run")
+    content = render(run)
+    words = check(content).words
+    mrr = f"{run.evaluate('valid')['mrr']:.3f}"
+    assert f"· MRR {mrr}</title>" in content
+    assert f"<dd>{mrr}</dd>" in content
+    assert f"Filtered validation ranking of epoch {run.best_epoch} of" in words
+    assert "nothing was ranked" not in words
+
+
+def test_a_lost_history_is_no_reason_to_guess(saved, tmp_path):
+    run = copied(saved, tmp_path)
+    run.history = []
+    words = check(render(run)).words
+    assert f"ranking of epoch {run.best_epoch} · metrics.jsonl holds 0 epochs · on cpu" in words
+    assert f"<dd>{saved.result('test')['mrr']:.3f}</dd>" in render(run)
 
 
 # Names.

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 from helpers import random_graph
 from nscaching import Run, TrainConfig, train
@@ -101,6 +102,11 @@ def test_the_whole_table_is_what_the_paper_has():
     assert [t.cell.seed for t in trainings] == sorted(t.cell.seed for t in trainings)
     classes = {t.cell[:2] for t in plan(CLASSES, Asked()) if t.cell.sampler == "nscaching"}
     assert classes == set(itertools.product(("wn18rr", "fb15k237"), ("TransD", "ComplEx")))
+
+
+@pytest.mark.parametrize("name", ["models", "data", "samplers", "starts", "protocol"])
+def test_a_flag_without_a_value_is_as_none(name):
+    assert plan(LINKS, Asked(seeds=1, **{name: ()})) == plan(LINKS, Asked(seeds=1))
 
 
 def test_a_pretrained_start_is_trained_once_and_started_from(make, tmp_path):
@@ -292,7 +298,8 @@ def test_a_signal_before_the_first_step(make, tmp_path, monkeypatch):
 def test_damaged_and_forgotten_checkpoints_stop_no_training(make, tmp_path):
     asked = {"models": ("TransE",), "samplers": ("bernoulli",), "protocol": ("paper",)}
     (training,) = plan(LINKS, Asked(**QUICK, **asked, presets=str(tmp_path / "presets")))
-    checkpoints = tmp_path / "results" / "unfinished" / training.folder / "checkpoints"
+    folder = training.folder(GRAPH.fingerprint)
+    checkpoints = tmp_path / "results" / "unfinished" / folder / "checkpoints"
     for said_last in ("damaged", "done already"):
         checkpoints.mkdir(parents=True)
         (checkpoints / "000001.safetensors").write_bytes(b"no checkpoint")
@@ -323,18 +330,80 @@ def test_a_line_cut_short_is_trained_again(make):
 def test_a_damaged_line_inside_is_named(make):
     made, _ = make(models=("TransE",), samplers=("bernoulli",), protocol=("paper",))
     text = made.lines.read_text()
-    for wrong in ("{}\n", "[1]\n", "oops\n", text.replace('"margin"', '"margn"')):
+    renamed = text.replace('"margin"', '"margn"')
+    undated = text.replace('"date": "', '"date": 1, "day": "')
+    for wrong in ("{}\n", "[1]\n", "oops\n", renamed, undated):
         made.lines.write_text(wrong + text)
         with pytest.raises(UserError, match=r"link-prediction\.jsonl:1: "):
             make(models=("TransE",))
 
 
-def test_two_processes_do_not_add_to_one_file(make, tmp_path):
+@pytest.mark.parametrize("task", [LINKS, CLASSES])
+def test_two_processes_do_not_train_in_one_folder(make, tmp_path, task):
+    results = tmp_path / "results"
     with (
-        Store(tmp_path / "results", LINKS).adding(),
-        pytest.raises(UserError, match="another process adds to it"),
+        Store(results, LINKS).adding(),
+        pytest.raises(UserError, match=f"^{results} is in use: another process is training there"),
     ):
-        make(models=("TransE",))
+        make(task, models=("TransE",))
+    assert make(task, models=("TransE",), samplers=("bernoulli",))[0].trained == 2
+
+
+OTHER = random_graph(entities=12, train=41)
+"""Other data of the same name."""
+
+
+def test_lines_of_other_data_are_trained_again_and_left_out(make, monkeypatch):
+    few = {"models": ("TransE",), "samplers": ("nscaching",), "starts": ("pretrain",)}
+    few |= {"protocol": ("paper",)}
+    first, _ = make(**few, seeds=2)
+    before = [row.to_dict() for row in first.rows]
+    monkeypatch.setattr(loop.work, "load", lambda name: OTHER)
+    made, said = make(**few)
+    assert said[0] == "2 trainings in all, 0 of them done already"
+    assert made.trained == 2
+    assert [row.seeds for row in made.rows] == [(1,), (1,)]
+    assert made.left_out == {"world": 4}
+    text = made.table.read_text()
+    assert "world: 4 trainings on other data are left out." in text
+    # Each has a start of its own data, whatever lies there.
+    folders = {
+        Run.load(path).graph.fingerprint for path in (first.lines.parent / "pretrain").iterdir()
+    }
+    assert folders == {GRAPH.fingerprint, OTHER.fingerprint}
+    # Without the data, those of the latest line count.
+    made, _ = make(**few, seeds=2, table_only=True)
+    assert made.table.read_text() == text
+    # A table of the first data needs no more training.
+    monkeypatch.setattr(loop.work, "load", lambda name: GRAPH)
+    made, _ = make(**few, seeds=2)
+    assert made.trained == 0
+    assert [row.to_dict() for row in made.rows] == before
+    assert made.left_out == {"world": 2}
+
+
+def test_a_training_on_other_data_does_not_go_on(make, monkeypatch):
+    asked = {"models": ("TransE",), "samplers": ("bernoulli",), "protocol": ("paper",)}
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "Signals", lambda: contextlib.nullcontext(Unheard(2)))
+        with pytest.raises(Stopped):
+            make(**asked)
+    monkeypatch.setattr(loop.work, "load", lambda name: OTHER)
+    made, said = make(**asked)
+    assert (made.trained, made.failed) == (1, [])
+    assert not any("goes on" in text for text in said)
+
+
+def test_the_latest_line_is_that_of_the_latest_date(table, tmp_path):
+    new = line("bernoulli", "", 0.4, data="wn18rr", model="TransD", date="2026-02")
+    old = line("bernoulli", "", 0.3, data="wn18rr", model="TransD", date="2026-01")
+    for one, name in ((new, "new"), (old, "old")):
+        one["test"]["accuracy"] = 0.87
+        one["data_fingerprint"] = name
+    (tmp_path / "triplet-classification.jsonl").write_text(json.dumps(old) + "\n")
+    made, _ = table([new])  # though the other file is read after this one
+    assert made.rows[0].figures[0].ours == 0.4
+    assert made.left_out == {"wn18rr": 1}
 
 
 # Time.
@@ -366,6 +435,31 @@ def test_the_expected_time_is_that_of_similar_trainings(make, tmp_path):
     assert pace.expected_seconds(plan(LINKS, asked), Store(tmp_path / "results", LINKS)) is None
 
 
+def test_the_expected_time_of_a_stopped_training_is_of_what_is_left(make, tmp_path, monkeypatch):
+    few = {"models": ("TransE",), "samplers": ("bernoulli",), "protocol": ("paper",), "epochs": 10}
+    made, _ = make(**few)
+    one = lines(made.lines)[0] | {"epoch_seconds": 30.0, "epochs": 10, "seconds": 310.0}
+    made.lines.write_text(json.dumps(one) + "\n")
+    alarm = Unheard(7)  # an epoch is one step: it is asked after each of them, and each epoch
+    monkeypatch.setattr(loop, "Signals", lambda: contextlib.nullcontext(alarm))
+    with pytest.raises(Stopped):
+        make(**few, seeds=2)
+    asked = Asked(**{**QUICK, **few, "seeds": 2}, presets=str(tmp_path / "presets"))
+    store, trainings = Store(tmp_path / "results", LINKS), plan(LINKS, asked)
+    (file,) = (tmp_path / "results" / "unfinished").glob("*/checkpoints/*")
+    with safe_open(file, "pt") as opened:
+        trained = json.loads(opened.metadata()["state"])["trained"]
+    assert 1 < trained < 10
+    assert pace.expected_seconds(trainings[1:], store) == 10 + 30 * (10 - trained)
+    file.with_name("999999.safetensors").write_bytes(b"damaged")
+    assert pace.expected_seconds(trainings[1:], store) == 10 + 30 * (10 - trained)
+    assert pace.expected_seconds(trainings[:1], store) == 310
+    # So it fits where a whole one would not.
+    monkeypatch.setattr(loop, "Signals", lambda: contextlib.nullcontext(Unheard()))
+    made, _ = make(**few, seeds=2, time_limit=300)
+    assert (made.trained, made.left) == (1, 0)
+
+
 def test_a_training_that_fails_does_not_stop_the_others(make, presets):
     presets("ComplEx", dim=3, cache="lr = 1e30\nbatch_size = 16")
     few = {"samplers": ("bernoulli",), "protocol": ("cache",), "models": ("ComplEx", "TransE")}
@@ -374,6 +468,18 @@ def test_a_training_that_fails_does_not_stop_the_others(make, presets):
     (failed,) = made.failed
     assert failed.startswith("world ComplEx bernoulli, tuned for the cache, seed 1: the loss is")
     assert "failed" in said[1]
+
+
+def test_a_training_whose_start_failed_says_so(make, presets):
+    presets("ComplEx", dim=3, cache="lr = 1e30\nbatch_size = 16")
+    few = {"samplers": ("nscaching",), "starts": ("pretrain",), "protocol": ("cache",)}
+    made, _ = make(**few, models=("ComplEx",))
+    start, training = made.failed
+    assert start.startswith("world ComplEx pretrained, tuned for the cache, seed 1: the loss is")
+    assert training == (
+        "world ComplEx nscaching, pretrain, tuned for the cache, seed 1: "
+        "its start failed: world ComplEx pretrained, tuned for the cache, seed 1"
+    )
 
 
 # The table.
@@ -454,6 +560,21 @@ def test_the_table_sets_ours_beside_the_papers(table):
         "12 s of training, each cell once",
     ]
     assert all(str(summary) in text for summary in made.summaries)
+
+
+def test_what_is_asked_of_one_data_set_changes_no_row_of_another(tmp_path):
+    asked = {"samplers": ("bernoulli",), "protocol": ("paper",), "seeds": 1}
+    asked = Asked(**asked, models=("ComplEx",), data=("fb15k237",), epochs=2)
+    (here,) = plan(LINKS, asked)
+    (there,) = plan(LINKS, dataclasses.replace(asked, data=("wn18rr",)))
+    assert here.fingerprint == there.fingerprint
+    found = []
+    for epochs, mrr in ((2, 0.2), (4, 0.4)):
+        one = line("bernoulli", "", mrr, data="wn18rr", model="ComplEx")
+        found.append(one | {"settings": there.config.to_dict() | {"epochs": epochs}})
+    (tmp_path / "link-prediction.jsonl").write_text("".join(json.dumps(x) + "\n" for x in found))
+    made = reproduce(LINKS, asked, tmp_path, print, table_only=True)
+    assert made.rows[0].figures[0].ours == 0.4  # the latest
 
 
 def test_rounding_as_the_paper_prints_decides(table):

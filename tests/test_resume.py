@@ -11,6 +11,7 @@ import torch
 
 from nscaching import ProbeConfig, Run, UserError, recording, resume, train
 from nscaching.errors import Stopped
+from nscaching.run_folder import RunFolder
 from nscaching.samplers import SAMPLERS
 from nscaching.trainer import Trainer
 from resuming import GRAPH, SETTINGS, Alarm, assert_same, in_pieces, lines, stopped
@@ -299,11 +300,20 @@ def test_more_epochs_when_all_are_trained(tmp_path):
 def test_a_finished_run_without_its_card_is_not_begun_anew(tmp_path):
     train(GRAPH, out=tmp_path / "run", **SETTINGS)
     (tmp_path / "run" / "README.md").unlink()
-    (tmp_path / "run" / "report.html").write_text("")  # which these tests leave out
+    (tmp_path / "run" / "training.png").write_text("")  # which these tests leave out
     model = (tmp_path / "run" / "model.safetensors").read_bytes()
     with pytest.raises(UserError, match="is finished: there is nothing to go on with; to train mo"):
         resume(tmp_path / "run")
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == model
+
+
+def test_a_report_of_an_unfinished_run_does_not_end_it(tmp_path):
+    path = tmp_path / "run"
+    stopped(path)
+    for file in (path / "checkpoints").iterdir():
+        file.unlink()  # as if it was killed before the first
+    (path / "report.html").write_text("")
+    assert not RunFolder(path).finished
 
 
 def test_out_of_memory_when_it_goes_on(tmp_path, monkeypatch):

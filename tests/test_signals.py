@@ -95,7 +95,7 @@ def test_a_signal_before_the_first_step(moment, message, tmp_path, monkeypatch, 
         (["--out", "x"], "leave out --out"),
         (["--probe-changes"], "leave out --probe-changes"),
         (["world"], "takes the data from the run folder: leave out world"),
-        (["--checkpoint-every", "-1", "--resume", "nowhere"], "nowhere is not a run folder"),
+        (["--checkpoint-every", "-1", "--resume", "nowhere"], "nowhere does not exist"),
     ],
 )
 def test_flags_that_would_change_a_run(words, message, capsys):

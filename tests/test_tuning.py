@@ -17,8 +17,11 @@ import pytest
 
 from helpers import TINY, graph_of, random_graph
 from nscaching import UserError, cli, train, tune
-from nscaching.config import flag
+from nscaching.config import flag, read_toml
 from nscaching.tuning import Watch, search
+from nscaching.tuning.result import trials_of
+from nscaching.tuning.space import Choices
+from nscaching.tuning.study import new_study
 
 FIXED = {name: TINY[name] for name in TINY if name not in ("dim", "lr", "margin")}
 FIXED |= {"kernels": "reference", "epochs": 10}
@@ -141,7 +144,7 @@ def test_one_that_diverges_counts_as_failed_and_the_search_goes_on(graph, tmp_pa
     assert failed.reason.startswith("the loss is ")
     assert tuning.best.settings == {"lr": 0.01}
     assert {row["reason"] for row in rows_of(tmp_path / "x")} == {"", failed.reason}
-    with pytest.raises(UserError, match=r"^none of 1 trials finished; the first: the loss is"):
+    with pytest.raises(UserError, match=r"^none of 1 trials finished; the last: the loss is"):
         tune(graph, {"lr": [1e38]}, **settings).best  # noqa: B018
 
 
@@ -155,6 +158,13 @@ def test_lack_of_memory_counts_as_failed_and_a_bug_does_not(graph, quick, tmp_pa
     assert states == ["finished", "failed", "failed", *["finished"] * 3]
     assert tuning.trials[1].reason == "not enough memory: CUDA out of memory. Tried to"
     assert quick.trained[4] == quick.trained[3]  # that of the bug, once more
+
+
+def test_a_recorded_trial_without_validations_counts_as_failed():
+    study = new_study({"lr": Choices((0.1, 0.01))}, seed=0, epochs=2)
+    study.tell(study.ask({"lr": Choices((0.1, 0.01)).distribution()}), 0.0)
+    (trial,) = trials_of(study.trials)
+    assert (trial.state, trial.mrr, trial.reason) == ("failed", 0.0, "it was never validated")
 
 
 # Going on.
@@ -266,11 +276,29 @@ def test_a_folder_of_something_else_is_left_alone(graph, quick, tmp_path):
     assert tune(graph, GRID, trials=1, out=tmp_path / "empty", **FIXED).path == tmp_path / "empty"
 
 
+def test_a_folder_that_cannot_be_is_refused_before_the_data_are_loaded(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    for path, reason in ((tmp_path / "file" / "x", "Not a directory"), ("x" * 300, "File name")):
+        with pytest.raises(SystemExit) as stop:
+            cli.main(["tune", "no-such-data", "--out", str(path)])
+        assert stop.value.code == 2
+        err = capsys.readouterr().err
+        assert err.startswith(f"nscaching: --out {path}: cannot write there: {reason}")
+
+
+def test_a_folder_that_cannot_be_made_is_named(graph, quick, tmp_path):
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere" / "x")  # seen only when it is made
+    with pytest.raises(UserError, match=r"^--out .*gone: cannot write there: File exists$"):
+        tune(graph, GRID, out=tmp_path / "gone", **FIXED)
+
+
 def test_what_cannot_be_searched(graph, tmp_path, monkeypatch):
     with pytest.raises(UserError, match="has no validation triples, which a search is judged by"):
         tune(random_graph(valid=0), GRID)
     with pytest.raises(UserError, match="--validate-every 0: a search is judged by validation"):
         tune(graph, GRID, validate_every=0)
+    with pytest.raises(UserError, match=r"^space: validate_every 0: a search is judged by valid"):
+        tune(graph, {"validate_every": [1, 0], **GRID})
     with pytest.raises(UserError, match="--trials must be at least 1, not 0"):
         tune(graph, GRID, trials=0)
     start = train(graph, out=tmp_path / "start", **{**FIXED, "dim": 3, "epochs": 1}).path
@@ -318,6 +346,29 @@ def test_a_flag_fixes_its_setting(data, quick, tmp_path, flags, capsys):
     found = json.loads(capsys.readouterr().out)
     assert set(found["best"]["settings"]) == {"dim", "margin"}
     assert found["config"]["lr"] == 0.001
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_where_no_trial_finished_one_line_says_so(data, quick, tmp_path, more, capsys):
+    quick.raises = {1: UserError("the first reason"), 2: UserError("the second reason")}
+    with pytest.raises(SystemExit) as stop:
+        cli.main(words_of(data, "--trials", 2, "--out", tmp_path / "x", *more))
+    assert stop.value.code == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.endswith("\nnscaching: none of 2 trials finished; the last: the second reason\n")
+    assert len(rows_of(tmp_path / "x")) == 2
+
+
+@pytest.mark.usefixtures("_no_plot")
+def test_literals_are_entities_where_they_are_asked_for(quick, tmp_path, capsys):
+    lines = [f'<http://x/{i % 8}> <http://x/age> "{i % 5}" .\n' for i in range(40)]
+    (tmp_path / "ages.nt").write_text("".join(lines))  # nothing is left without literals
+    space = tmp_path / "my.toml"
+    space.write_text(LINES)
+    words = ["tune", str(tmp_path / "ages.nt"), "--literals", "--space", str(space)]
+    cli.main([*words, "--trials", "1", "--out", str(tmp_path / "x")])
+    assert read_toml(tmp_path / "x" / "best.toml")["literals"] is True
 
 
 def test_flags_of_training_are_told_from_others():

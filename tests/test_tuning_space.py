@@ -90,6 +90,13 @@ def test_a_file_has_choices_and_ranges_of_any_setting(tmp_path):
         ("n1 = [3]\nn-1 = [4]", "unknown key 'n-1'"),
         ("batch_size = [3]\nbatch-size = [4]", "batch-size is given twice"),
         ("lr = [", "cannot read it: "),
+        ("validate_every = [0, 1]", "validate_every 0: a search is judged by validation"),
+        ("validate-every = {low = 0, high = 9}", "validate_every.low 0: a search is judged by"),
+        ("pretrain = ['a', 'b']", "pretrain is not tuned: give --pretrain, the same for all"),
+        (
+            "generator-pretrain = ['a']",
+            "generator_pretrain is not tuned: give --generator-pretrain",
+        ),
     ],
 )
 def test_errors_name_the_file_the_key_and_the_value(text, message, tmp_path):

@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 __all__ = ["command", "write_card"]
 
 
+RANKED = """| split | MRR | MR | Hit@1 | Hit@3 | Hit@10 |
+|---|---|---|---|---|---|
+{rows}
+
+Filtered ranking: other known answers, from all splits, do not count. Both sides of every triple
+are ranked among all {entities:,} entities. Ties: realistic (the mean of the best and
+the worst possible rank). Hit@k counts ranks up to k.
+
+"""
 PROBED = """
 Left by probes, where they were asked for: `scores.jsonl` the score differences of watched triples,
 `snapshots/` the cache after some epochs.
@@ -70,6 +79,7 @@ def write_card(run: Run, path: Path) -> None:
         for split in ("valid", "test")
         if (result := run.result(split)) is not None
     ]
+    ranked = RANKED.format(rows="\n".join(rows), entities=len(graph.entities)) if rows else ""
     notes = "".join(f"- {markdown(note)}\n" for note in graph.notes)
     data = markdown(graph.source.data or graph.name)
     title = f"{run.config.model} with {run.config.sampler} on {graph.name}"
@@ -99,15 +109,7 @@ or, with every setting as it was, `nscaching train --config config.toml --out NE
 Parameters of epoch {run.best_epoch}, {best}; {run.train_seconds:.1f} seconds of training
 on {device}, evaluation apart.
 
-| split | MRR | MR | Hit@1 | Hit@3 | Hit@10 |
-|---|---|---|---|---|---|
-{chr(10).join(rows)}
-
-Filtered ranking: other known answers, from all splits, do not count. Both sides of every triple
-are ranked among all {len(graph.entities):,} entities. Ties: realistic (the mean of the best and
-the worst possible rank). Hit@k counts ranks up to k.
-
-![loss and validation MRR against time](training.png)
+{ranked}![loss and validation MRR against time](training.png)
 
 ## Files
 

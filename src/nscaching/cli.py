@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import io
 import itertools
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -27,6 +28,14 @@ T = TypeVar("T", Train, TrainConfig)
 # What may be said anew when a training goes on: none of it changes what was done already.
 RESUMABLE = {"--resume", "--checkpoint-every", "--device", "--kernels", "--threads", "--epochs"}
 RESUMABLE |= {"--json", "--no-json", "--help"}
+
+# How the parser says that a value is no number.
+NO_NUMBER = {
+    r"invalid literal for int\(\) with base 10: (.*)": "a whole number",
+    r"no type matching \{None\}\|INT could be instantiated from \[(.*)\]": "a whole number",
+    r"could not convert string to float: (.*)": "a number",
+    r"no type matching \{None\}\|FLOAT could be instantiated from \[(.*)\]": "a number",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -113,9 +122,8 @@ def _parse(name: str, words: list[str]) -> Verb:
     except SystemExit as stop:
         if not stop.code:
             raise
-        raise UserError(
-            f"{_first_sentence(said.getvalue())}; see nscaching {name} --help"
-        ) from None
+        said_plainly = _plainly(_first_sentence(said.getvalue()))
+        raise UserError(f"{said_plainly}; see nscaching {name} --help") from None
 
 
 def _check_resume(words: list[str]) -> None:
@@ -147,18 +155,19 @@ def _of_other_data(asked: Train, file: Train) -> Train:
 def _defaults(words: list[str]) -> Train | None:
     """Return the defaults of ``train``: those of --config or --preset, if it is given."""
     paths, names = _values(words, "--config"), _values(words, "--preset")
-    if paths and names:
-        raise UserError("--config and --preset both say all settings: give one of them")
+    given = [f"--config {path}" for path in paths] + [f"--preset {name}" for name in names]
+    if len(given) > 1:
+        raise UserError(f"{' and '.join(given)} each say all settings: give one of them")
     if names:
         from nscaching import presets
 
-        data, settings = presets.load(*presets.parse(names[-1]))
+        data, settings = presets.load(*presets.parse(names[0]))
         return Train(where=data, settings=settings)
     if not paths:
         return None
     from nscaching.run_config import read_probes, read_settings
 
-    path = user_path(paths[-1])
+    path = user_path(paths[0])
     source, settings = read_settings(path)
     file = Train(
         where=source.data,
@@ -203,6 +212,15 @@ def _first_sentence(box: str) -> str:
         lambda line: not is_rule(line), itertools.dropwhile(is_rule, lines)
     )
     return (" ".join(paragraph) or " ".join(box.split())).rstrip(".")
+
+
+def _plainly(sentence: str) -> str:
+    """Put what the parser says of a wrong number into words of the user's."""
+    for pattern, kind in NO_NUMBER.items():
+        sentence = re.sub(
+            f"Error parsing (--\\S+): {pattern}", rf"\1 takes {kind}, not \2", sentence
+        )
+    return sentence
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import html
 import re
 import unicodedata
 
-__all__ = ["is_obeyed", "json_text", "markdown", "visible"]
+__all__ = ["is_obeyed", "json_text", "markdown", "shorten", "visible"]
 
 # They turn the text after them around.
 BIDI = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
@@ -30,6 +30,13 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c.encode("unicode_escape").decode() if is_obeyed(c) else c for c in text)
+
+
+def shorten(text: str, most: int) -> str:
+    """Leave out the middle of a long text: what tells names apart often stands at their ends."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most - most // 2 - 1]}…{text[len(text) - most // 2 :]}"
 
 
 def json_text(text: str) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from nscaching.errors import UserError
 from nscaching.graph import Ids, KnowledgeGraph, Side
@@ -16,7 +17,7 @@ from nscaching.predict import known_answers
 if TYPE_CHECKING:
     from nscaching.run import Run
 
-__all__ = ["inspect"]
+__all__ = ["cache_at", "inspect", "recorded_epochs"]
 
 MOST_NAMED = 10
 """How many names an error offers."""
@@ -41,8 +42,8 @@ def inspect(
     """
     if relation is None or (head is None) == (tail is None):
         raise UserError("give --relation and one of --head and --tail")
-    _check(sample, top, seed)
-    recorded = _recorded(run)
+    _check(epoch, sample, top, seed)
+    recorded = recorded_epochs(run)
     graph, side = run.graph, Side.HEAD if head is None else Side.TAIL
     anchor, r = graph.entity_id(str(tail if head is None else head)), graph.relation_id(relation)
     key = _key(graph, side, anchor, r)
@@ -56,7 +57,7 @@ def inspect(
     split_of, random, shown = known_answers(graph, h, r, t), np.random.default_rng(seed), []
     of_relation = np.unique(graph.train[graph.train[:, 1] == r, 0 if side is Side.HEAD else 2])
     for number in epochs:
-        cached = _row(run, number, side, key)
+        cached: Ids = cache_at(run, number)[side][key].cpu().numpy()
         entities = distinct = np.unique(cached)
         if sample is not None and sample < len(distinct):
             entities = random.choice(distinct, sample, replace=False)
@@ -81,7 +82,11 @@ def inspect(
     }
 
 
-def _check(sample: int | None, top: int | None, seed: int) -> None:
+def _check(epoch: int | None, sample: int | None, top: int | None, seed: int) -> None:
+    given = {"--epoch": epoch, "--sample": sample, "--top": top, "--seed": seed}
+    for flag, value in given.items():
+        if value is not None and not isinstance(value, int | np.integer):
+            raise UserError(f"{flag} takes a whole number, not {value!r}")
     if sample is not None and top is not None:
         raise UserError("give --sample or --top, not both")
     for flag, value in (("--sample", sample), ("--top", top)):
@@ -105,16 +110,15 @@ def _entries(
     ]
 
 
-def _last_epoch(run: Run) -> int:
-    return max((record["epoch"] for record in run.history if "split" not in record), default=0)
-
-
-def _recorded(run: Run) -> list[int]:
+def recorded_epochs(run: Run) -> list[int]:
     """Return the epochs whose cache was kept; the last is that of the end."""
     final = [_last_epoch(run)] if "head_cache" in run.sampler_state else []
     recorded = sorted({*run.snapshots, *final})
     if not recorded and run.config.sampler == "nscaching":
-        raise UserError(f"{run.name} holds no cache: its training was not finished")
+        raise UserError(
+            f"{run.name} holds no cache: there is none in cache.safetensors, which a finished "
+            "training leaves, and no snapshot"
+        )
     if not recorded:
         raise UserError(
             f"{run.name} holds no cache: its sampler is {run.config.sampler}; known: nscaching"
@@ -122,17 +126,22 @@ def _recorded(run: Run) -> list[int]:
     return recorded
 
 
-def _row(run: Run, epoch: int, side: Side, key: int) -> Ids:
-    """Return the entities [N1] that a key had in an epoch."""
+def _last_epoch(run: Run) -> int:
+    epochs = [int(record["epoch"]) for record in run.history if "split" not in record]
+    return max(epochs or [run.best_epoch, *run.snapshots])
+
+
+def cache_at(run: Run, epoch: int) -> dict[Side, Tensor]:
+    """Return the entities [keys, N1] of each side that a recorded epoch had."""
     state = run.snapshots.get(epoch, run.sampler_state)
-    cache = state.get(f"{side.value}_cache", torch.empty(0))
-    entities, keys = len(run.graph.entities), len(run.graph.train_index[side])
-    if cache.shape[:1] != (keys,) or cache.dim() != 2 or cache.is_floating_point():
-        raise UserError(f"{run.name}: its cache of epoch {epoch} does not fit the data")
-    row: Ids = cache[key].cpu().numpy()
-    if not ((row >= 0) & (row < entities)).all():
-        raise UserError(f"{run.name}: its cache of epoch {epoch} does not fit the names")
-    return row
+    found = {side: state.get(f"{side.value}_cache", torch.empty(0)) for side in Side}
+    for side, cache in found.items():
+        fits = cache.dim() == 2 and len(cache) == len(run.graph.train_index[side])
+        if not fits or not cache.numel() or cache.is_floating_point():
+            raise UserError(f"{run.name}: its cache of epoch {epoch} does not fit the data")
+        if cache.min() < 0 or cache.max() >= len(run.graph.entities):
+            raise UserError(f"{run.name}: its cache of epoch {epoch} does not fit the names")
+    return found
 
 
 def _key(graph: KnowledgeGraph, side: Side, anchor: int, relation: int) -> int:

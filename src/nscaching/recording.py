@@ -92,7 +92,7 @@ class Recording:
         if finding.cache and self.folder is not None:
             self.settle()
             given = self.folder.path, finding.epoch, finding.cache
-            self.unsettled = self.beside.submit(_beside_training(save_snapshot), *given)
+            self.unsettled = self.beside.submit(_beside_training(_save_snapshot), *given)
         elif finding.cache:
             self.snapshots[finding.epoch] = {name: ids.cpu() for name, ids in finding.cache.items()}
 
@@ -211,6 +211,16 @@ class Recording:
             return f"{whole[-1]}: all epochs are done, what is left is to rank and to finish"
         done = f"{100 * self.trainer.meter.triples // len(self.trainer.triples)} %"
         return f"{whole[-1]}: goes on in epoch {self.trainer.trained + 1}, of which {done} is done"
+
+
+def _save_snapshot(folder: Path, epoch: int, cache: dict[str, Tensor]) -> None:
+    """Write the cache of an epoch, which is taken out of the given dictionary."""
+    here = {}
+    while cache:  # what the GPU holds of it is free before the disk has it
+        name, ids = cache.popitem()
+        here[name] = ids.cpu()
+        del ids
+    save_snapshot(folder, epoch, here)
 
 
 def _beside_training(work: Callable[..., None]) -> Callable[..., None]:

@@ -112,10 +112,15 @@ class RunFolder:
             reason = getattr(error, "strerror", None) or error
             raise UserError(f"{self.path}: cannot write the run folder: {reason}") from error
 
-    def reopen(self) -> None:
-        """Take hold of the folder of an interrupted run."""
+    def _check_is_run(self) -> None:
+        if not self.path.exists():
+            raise UserError(f"{self.path} does not exist")
         if not (self.path / CONFIG).is_file():
             raise UserError(f"{self.path} is not a run folder: it has no {CONFIG}")
+
+    def reopen(self) -> None:
+        """Take hold of the folder of an interrupted run."""
+        self._check_is_run()
         if not os.access(self.path, os.W_OK):
             raise UserError(f"cannot write {self.path}: the folder or its file system is read-only")
         self.lock = FolderLock(self.path)
@@ -125,8 +130,8 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to be done; a report is made last, should a card be gone."""
-        done = any((self.path / name).is_file() for name in (CARD, REPORT))
+        """Whether nothing is left to be done: that leaves a card and, should it be gone, a plot."""
+        done = any((self.path / name).is_file() for name in (CARD, PLOT))
         return done and not self.checkpoints.files() and self.path == self.target
 
     def change_config(
@@ -224,8 +229,7 @@ class RunFolder:
 
     def read_config(self) -> tuple[Source, TrainConfig]:
         """Read the configuration."""
-        if not (self.path / CONFIG).is_file():
-            raise UserError(f"{self.path} is not a run folder: it has no {CONFIG}")
+        self._check_is_run()
         own(self.path / CONFIG)
         written = read_record(self.path / CONFIG).get("format", FORMAT)
         if written != FORMAT:

@@ -114,7 +114,8 @@ def run(run: Run, as_json: bool) -> None:
         return
     rows = [[s, *metric_cells(figures[s])] for s in ("valid", "test") if figures[s]]
     title = f"{run.config.model} with {run.config.sampler} on {run.graph.name}"
-    print_table(["split", *HEADINGS.values()], rows, title)
+    if rows:
+        print_table(["split", *HEADINGS.values()], rows, title)
     best = "was best" if figures["valid"] else "was kept"
     say(
         f"epoch {run.best_epoch} of {figures['epochs']} {best}; "

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from nscaching.escaping import shorten
 from nscaching.prefixes import is_short_form
 from nscaching.tables import print_json, print_table, say
 
 __all__ = ["cache"]
+
+LONGEST = 80
+"""Characters of a name that are shown; JSON has all of it."""
 
 
 def cache(found: dict[str, Any], as_json: bool) -> None:
@@ -15,9 +19,9 @@ def cache(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    asked = ", ".join(found[part] or "?" for part in ("head", "relation", "tail"))
+    asked = ", ".join(_short(found[part] or "?") for part in ("head", "relation", "tail"))
     side = "tails" if found["tail"] is None else "heads"
-    of_relation = f"{side} of {found['relation']} in training"
+    of_relation = f"{side} of {_short(found['relation'])} in training"
     epochs = found["epochs"]
     if len(epochs) == 1:
         (only,) = epochs
@@ -45,11 +49,15 @@ def cache(found: dict[str, Any], as_json: bool) -> None:
         say(f"other recorded epochs: {', '.join(map(str, others))}; --sample 5 shows all together")
 
 
+def _short(name: str) -> str:
+    return shorten(name, LONGEST)
+
+
 def _named(entity: dict[str, Any]) -> str:
     name, label = entity["name"], entity["label"]
     plain = label == name or is_short_form(label, name)
-    return str(label if plain else f"{label} ({name})")
+    return _short(label) if plain else f"{_short(label)} ({_short(name)})"
 
 
 def _marked(entity: dict[str, Any]) -> str:
-    return f"{entity['label']}{'*' if entity['known'] else ''}"
+    return f"{_short(entity['label'])}{'*' if entity['known'] else ''}"

@@ -54,6 +54,7 @@ def outcome(made: Outcome, as_json: bool) -> None:
                 "task": made.task.name,
                 "rows": [row.to_dict() for row in made.rows],
                 "summaries": [dataclasses.asdict(summary) for summary in made.summaries],
+                "left_out": made.left_out,
                 "trained": made.trained,
                 "left": made.left,
                 "failed": made.failed,
@@ -62,7 +63,7 @@ def outcome(made: Outcome, as_json: bool) -> None:
             }
         )
         return
-    from nscaching.reproduce.markdown import mean, number, signed
+    from nscaching.reproduce.markdown import left_out, mean, number, signed
     from nscaching.reproduce.tables import PROTOCOLS
 
     first = made.task.measures[0].heading
@@ -86,6 +87,8 @@ def outcome(made: Outcome, as_json: bool) -> None:
     print_table(headings, rows, made.task.title)
     if short := sum(row.short > 0 for row in made.rows):
         say(f"{short} rows are of fewer epochs than the paper's; {made.table.name} says which")
+    for text in left_out(made.left_out):
+        say(text)
     for summary in made.summaries:
         say(str(summary))
     left = f"; left for the next time: {made.left} of the trainings" if made.left else ""

@@ -16,7 +16,7 @@ from nscaching.tuning.result import BEST, PLOT, TRIALS
 from nscaching.tuning.space import Choices, Space
 
 if TYPE_CHECKING:
-    from nscaching.tuning.result import Tuning
+    from nscaching.tuning.result import Trial, Tuning
 
 __all__ = ["space", "tuning"]
 
@@ -42,10 +42,11 @@ def space(space: Space) -> None:
 def tuning(tuning: Tuning, as_json: bool) -> None:
     """Show the results of a search."""
     assert tuning.path is not None
+    best = tuning.best  # where none finished, that is all there is to say
     command = f"nscaching train --config {shlex.quote(str(tuning.path / BEST))}"
     shares, marginals = tuning.importance(), tuning.marginals()
     if as_json:
-        print_json(_figures(tuning, shares, command))
+        print_json(_figures(tuning, best, shares, command))
         return
     names = list(shares) or list(tuning.space)
     ranked = sorted(tuning.trials, key=lambda t: (t.state == "finished", t.mrr), reverse=True)
@@ -83,10 +84,10 @@ def _count(tuning: Tuning) -> str:
     return f"{count}, {', '.join(parts)}"
 
 
-def _figures(tuning: Tuning, shares: dict[str, float], command: str) -> dict[str, Any]:
+def _figures(tuning: Tuning, best: Trial, shares: dict[str, float], command: str) -> dict[str, Any]:
     return {
         "out": str(tuning.path),
-        "best": dataclasses.asdict(tuning.best),
+        "best": dataclasses.asdict(best),
         "config": tuning.best_config.to_dict(),
         "command": command,
         "importance": shares,

@@ -82,7 +82,8 @@ def train(
     try:
         if alone is not None:
             lock = alone.lock()
-        memory.check(graph, config, None if folder is None else folder.path)
+        snapshots = 0 if probes is None else len(probes.snapshots)
+        memory.check(graph, config, None if folder is None else folder.path, snapshots)
         trainer = Trainer(graph, config, start, progress, probes)
         run = Run(graph, config, trainer.model, probes=probes or ProbeConfig())
         run.record = _record(trainer)

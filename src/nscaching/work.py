@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nscaching import datasets
+from nscaching import datasets, presets
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError, user_path
 from nscaching.graph import KnowledgeGraph
@@ -38,6 +38,7 @@ __all__ = [
     "export",
     "load",
     "note_differences",
+    "note_preset",
     "resume",
     "train",
 ]
@@ -77,9 +78,19 @@ def note_differences(graph: KnowledgeGraph, config: TrainConfig, file: Path) -> 
         graph.notes.append(f"the run of {file} will not come out the same: its {difference}")
 
 
-def dry_run(graph: KnowledgeGraph, config: TrainConfig, out: str | Path) -> tuple[Statement, str]:
+def note_preset(graph: KnowledgeGraph, config: TrainConfig, preset: str) -> None:
+    """Note on the graph that a preset was tuned for other data or another model."""
+    data, tuned = presets.load(*presets.parse(preset))
+    theirs, ours = f"{tuned.model} on {data}", f"{config.model} on {graph.name}"
+    if theirs.casefold() != ours.casefold():
+        graph.notes.append(f"--preset {preset} was tuned for {theirs}, not for {ours}")
+
+
+def dry_run(
+    graph: KnowledgeGraph, config: TrainConfig, out: str | Path, probes: ProbeConfig
+) -> tuple[Statement, str]:
     """State what a training needs of memory and disk; say what is wrong if it cannot fit."""
-    plan = Plan(graph, config)
+    plan = Plan(graph, config, len(probes.snapshots))
     found = state(plan, user_path(out))
     place = found.lacking()
     return found, "" if place is None else refusal(plan, found, place)

@@ -30,7 +30,7 @@ class Drawn:
 
 def draw(
     kind: str,
-    runs: Sequence[Run | str | Path],
+    runs: Sequence[Run | str | Path] | Run | str | Path,
     out: str | Path = "figures/",
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -43,26 +43,24 @@ def draw(
     """
     if kind not in KINDS:
         raise unknown("figure", kind, KINDS)
-    if not runs:
+    several = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
+    if not several:
         raise UserError(f"say which runs to draw: nscaching figures {kind} RUN …")
     from nscaching.figures._drawing import write
-    from nscaching.figures._logs import Log
+    from nscaching.figures._logs import read
 
     report = progress or (lambda done, of: None)
-    logs, steps = [], len(runs) + 1
-    for i, run in enumerate(runs):
-        report(i, steps)
-        logs.append(Log.read(run))
-    drawn = Drawn()
+    drawn, steps = Drawn(), len(several) + 1
+    logs = read(several, drawn.notes, lambda done: report(done, steps))
     pages: list[Page] = import_module(f"{__name__}.{kind}").pages(logs, drawn.notes)
-    prefixes = [_prefix(out, kind, page.suffix) for page in pages]
+    prefixes = [_prefix(out, kind, suffix) for suffix in distinct([p.suffix for p in pages])]
     files = [[Path(f"{prefix}.{end}") for end in ("png", "svg", "csv")] for prefix in prefixes]
     for path in (path for group in files for path in group):
-        if path.exists() and not overwrite:
+        if (path.exists() or path.is_symlink()) and not overwrite:
             raise UserError(f"{path} exists already; choose another --out, or say --overwrite")
     steps += len(pages) - 1
     for i, (page, (png, svg, csv)) in enumerate(zip(pages, files, strict=True)):
-        report(len(runs) + i, steps)
+        report(len(several) + i, steps)
         try:
             png.parent.mkdir(parents=True, exist_ok=True)
             write(page, png, svg, csv)
@@ -70,6 +68,18 @@ def draw(
             raise UserError(f"cannot write {error.filename or png}: {error.strerror}") from error
         drawn.files += [png, svg, csv]
     return drawn
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Return names that differ in more than the case of letters, which some disks do not keep."""
+    found: dict[str, str] = {}
+    for name in names:
+        number, free = 1, name
+        while free.lower() in found:
+            number += 1
+            free = f"{name}-{number}"
+        found[free.lower()] = free
+    return list(found.values())
 
 
 def _prefix(out: str | Path, kind: str, suffix: str) -> Path:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nscaching.escaping import shorten
 from nscaching.figures._pages import Line, Page, Panel
 from nscaching.plots import COLOURS
 
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plain", "shorten", "write"]
+__all__ = ["plain", "write"]
 
 WIDTH = 9.0  # inches: shown 900 pixels wide, text of 10 points is 14 pixels high
+NARROWEST = 2.25  # inches of a column: with more of them, a page is wider
+LETTERS = 11  # of a title in an inch
 DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = "os^Dv<P*"
 FEW_POINTS = 15  # points are marked where there are not more
@@ -48,8 +51,8 @@ def write(page: Page, png: Path, svg: Path, data: Path) -> None:
         warnings.filterwarnings("ignore", category=UserWarning, module="matplotlib")
         warnings.filterwarnings("ignore", "Glyph .* missing|constrained_layout not applied")
         rows = math.ceil(len(page.panels) / page.columns)
-        height = page.panel_height * rows + 0.5
-        figure = Figure(figsize=(WIDTH, height), dpi=150, layout="constrained")
+        width, height = _width(page), page.panel_height * rows + 0.5
+        figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
         _fill(figure, page, rows)
         figure.draw_without_rendering()  # ticks follow the first layout, and the second the ticks
         figure.savefig(png)
@@ -69,8 +72,9 @@ def _fill(figure: Figure, page: Page, rows: int) -> None:
         )
     )
     handles: dict[str, Any] = {}
+    width = _width(page) / page.columns
     for frame, panel in zip(axes, page.panels, strict=False):
-        drawn = _panel(frame, panel, names)
+        drawn = _panel(frame, panel, names, width)
         if panel.legend:
             _legend(frame, drawn, 0.5 if page.columns > 1 else 1.0)
         else:
@@ -78,7 +82,7 @@ def _fill(figure: Figure, page: Page, rows: int) -> None:
     for frame in axes[len(page.panels) :]:
         frame.remove()
     if page.title:
-        figure.suptitle(plain(page.title), fontsize=11)
+        figure.suptitle(plain(shorten(page.title, int(LETTERS * WIDTH))), fontsize=11)
     if len(handles) > 1:
         figure.legend(
             handles.values(), map(plain, handles), loc="outside lower center", frameon=False,
@@ -86,8 +90,12 @@ def _fill(figure: Figure, page: Page, rows: int) -> None:
         )  # fmt: skip
 
 
-def _panel(axes: Axes, panel: Panel, names: list[str]) -> dict[str, Any]:
-    """Draw the lines of a panel; return them by label."""
+def _width(page: Page) -> float:
+    return max(WIDTH, NARROWEST * page.columns)
+
+
+def _panel(axes: Axes, panel: Panel, names: list[str], width: float) -> dict[str, Any]:
+    """Draw the lines of a panel of so many inches; return them by label."""
     handles = {}
     for i, line in enumerate(panel.lines):
         if panel.ordered:
@@ -95,21 +103,18 @@ def _panel(axes: Axes, panel: Panel, names: list[str]) -> dict[str, Any]:
         else:
             look = _look(names.index(line.label) if line.label in names else i)
         handles[line.label] = _draw(axes, panel, line, look)
-    _scale(axes, panel)
+    _scale(axes, panel, ticks=max(3, min(6, round(1.6 * width))))
     if panel.mark is not None:
         mark = axes.axvline(panel.mark, color=MARGIN, ls="--", lw=1.2)
         handles[panel.mark_label] = mark  # words beside it would lie on some curve
     axes.set_xlabel(panel.x_label)
     axes.set_ylabel(panel.y_label)
-    axes.set_title("\n".join(map(plain, panel.title)))
+    axes.set_title("\n".join(plain(shorten(line, int(LETTERS * width))) for line in panel.title))
     return handles
 
 
 def _draw(axes: Axes, panel: Panel, line: Line, look: Look) -> Any:  # noqa: ANN401
     points = [(row[line.x], row[line.y]) for row in line.rows]
-    points = [
-        (x, y) for x, y in points if (x > 0 or not panel.log_x) and (y > 0 or not panel.log_y)
-    ]
     x, y = [point[0] for point in points], [point[1] for point in points]
     look = look if len(points) <= FEW_POINTS else {**look, "marker": ""}
     (handle,) = axes.plot(x, y, ms=4, **look)
@@ -122,20 +127,20 @@ def _draw(axes: Axes, panel: Panel, line: Line, look: Look) -> Any:  # noqa: ANN
     return handle
 
 
-def _scale(axes: Axes, panel: Panel) -> None:
-    from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
+def _scale(axes: Axes, panel: Panel, ticks: int) -> None:
+    from matplotlib.ticker import MaxNLocator
 
     places = {row[line.x] for line in panel.lines for row in line.rows}
     whole = all(isinstance(x, int) for x in places)
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=whole, steps=[1, 2, 2.5, 5, 10]))
-    # Without a point a logarithmic axis has nothing to begin at.
-    if any(len(line.get_path()) for line in axes.lines):
-        if panel.log_x:
-            axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))  # seconds, not powers
-            axes.xaxis.set_minor_formatter(NullFormatter())
-        if panel.log_y:
-            axes.set_yscale("log")
+    axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=whole, steps=[1, 2, 2.5, 5, 10]))
+    if panel.log_x and min(places) > 0:
+        _spread_out(axes, max(places) / min(places))
+    heights = {row[line.y] for line in panel.lines for row in line.rows}
+    above = [y for y in heights if y > 0]
+    if panel.log_y and above:
+        # 0 has no logarithm, and is what a reader must not miss: it lies below the least of others.
+        linear = {"linthresh": min(above), "linscale": 0.3} if 0 in heights else {}
+        axes.set_yscale("symlog" if linear else "log", **linear)
     if whole and not panel.log_x:
         axes.set_xlim(left=0)
     if panel.from_zero:  # with room for a line at 0
@@ -144,6 +149,17 @@ def _scale(axes: Axes, panel: Panel) -> None:
         axes.set_xlim(right=1.1 * max(places))
         axes.set_xticks(sorted(places))
         axes.set_ylim(top=axes.get_ylim()[1] * 1.12)
+
+
+def _spread_out(axes: Axes, factor: float) -> None:
+    """Make the x axis logarithmic, for places of which the last is this factor of the first."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axes.set_xscale("log")
+    # Powers of ten alone may leave but one of them in sight.
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 3) if factor < 1000 else (1,)))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))  # seconds, not powers
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _look(i: int) -> Look:
@@ -180,11 +196,6 @@ def plain(text: str) -> str:
     """Keep a name from being read as mathematics, from breaking a line and from breaking XML."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return shown.replace("$", r"\$").replace("_", " _", shown.startswith("_"))
-
-
-def shorten(text: str, most: int) -> str:
-    """Leave out the middle of a text that is too long."""
-    return text if len(text) <= most else f"{text[: (most - 1) // 2]}…{text[-(most // 2) :]}"
 
 
 def _cell(value: Any) -> Any:  # noqa: ANN401

@@ -17,7 +17,10 @@ from nscaching.run import Run
 from nscaching.run_folder import RunFolder
 from nscaching.trainer import Record
 
-__all__ = ["Log", "by_sampler", "compare", "grouped", "in_order", "labels", "traced_split"]
+__all__ = [
+    "SCORES", "Log", "alike", "by_sampler", "compare", "grouped", "in_order", "labels", "read",
+    "traced_split",
+]  # fmt: skip
 
 SCORES = "scores.jsonl"
 SAMPLERS = {"bernoulli": "Bernoulli", "igan": "IGAN", "kbgan": "KBGAN", "nscaching": "NSCaching"}
@@ -34,6 +37,8 @@ class Log:
     graph: KnowledgeGraph
     config: TrainConfig
     history: list[Record]
+    mark: str = ""
+    """What tells its data from others of the same name."""
 
     @classmethod
     def read(cls, run: Run | str | Path) -> Log:
@@ -54,7 +59,7 @@ class Log:
     def data(self) -> str:
         """The data set as it is usually written."""
         known = datasets.find(self.graph.name)
-        return known.title if known else self.graph.name
+        return (known.title if known else self.graph.name) + self.mark
 
     @property
     def model(self) -> str:
@@ -99,7 +104,10 @@ class Log:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise UserError(f"{path}: cannot read it: {reason}") from error
-        return [_score(f"{path}:{i}", line) for i, line in enumerate(lines, 1) if line]
+        found = [_score(f"{path}:{i}", line) for i, line in enumerate(lines, 1) if line]
+        if not found:
+            raise UserError(f"{path}: no scores are recorded yet")
+        return found
 
 
 def _score(where: str, line: str) -> Record:
@@ -118,19 +126,43 @@ def _score(where: str, line: str) -> Record:
     return dict(record)
 
 
+def read(
+    runs: Sequence[Run | str | Path], notes: list[str], progress: Callable[[int], None]
+) -> list[Log]:
+    """Read the logs of runs, each once; data of one name that are not the same are told apart."""
+    logs: dict[object, Log] = {}
+    for number, run in enumerate(runs):
+        progress(number)
+        log = Log.read(run)
+        this: object = id(run) if log.path is None else log.path.resolve()
+        if this in logs:
+            notes.append(f"{log.where} is given twice, and drawn once")
+        logs.setdefault(this, log)
+    prints = {
+        data: {log.graph.fingerprint for log in group} if len(group) > 1 else set()
+        for data, group in grouped(list(logs.values()), lambda log: log.data).items()
+    }
+    return [
+        dataclasses.replace(log, mark=f" [{log.graph.fingerprint[:6]}]")
+        if len(prints[log.data]) > 1
+        else log
+        for log in logs.values()
+    ]
+
+
 def traced_split(logs: Sequence[Log], notes: list[str]) -> str:
-    """Return "test" if all runs ranked the test triples while training, else "valid"."""
+    """Return "test" if all runs of a page ranked the test triples while training, else "valid"."""
     untraced = [log for log in logs if not log.rankings("test")]
     for log in untraced:
         if not log.rankings("valid"):
-            raise UserError(
-                f"{log.where}: no ranking while training; nscaching train --validate-every N "
-                "records them, with --probe-test of test triples too"
-            )
+            cure = "--validate-every N records them, with --probe-test of test triples too"
+            if not len(log.graph.valid):
+                cure = "--probe-test records those of test triples, there being none of validation"
+            raise UserError(f"{log.where}: no ranking while training; nscaching train {cure}")
     if untraced and len(untraced) < len(logs):
         notes.append(
-            f"validation triples are shown, since {untraced[0].where} ranked no test triples "
-            "while training (nscaching train --probe-test)"
+            f"{logs[0].model}: validation triples are shown, since {untraced[0].where} ranked no "
+            "test triples while training (nscaching train --probe-test)"
         )
     return "valid" if untraced else "test"
 
@@ -154,6 +186,12 @@ def grouped(logs: Sequence[Log], key: Callable[[Log], Any]) -> dict[Any, list[Lo
     for log in logs:
         groups.setdefault(key(log), []).append(log)
     return groups
+
+
+def alike(log: Log, but: set[str]) -> tuple[str, ...]:
+    """Return what is equal of runs that differ in some settings, and in the seed, alone."""
+    settings = dataclasses.asdict(log.config)
+    return tuple(str(settings[key]) for key in settings if key not in SILENT | {"seed"} | but)
 
 
 def compare(logs: Sequence[Log], by: set[str], notes: list[str]) -> None:

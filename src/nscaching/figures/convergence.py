@@ -13,10 +13,9 @@ SPREAD = 30  # times are drawn on a logarithmic axis where they differ by more t
 
 def pages(logs: list[Log], notes: list[str]) -> list[Page]:
     """Return pages with a row of panels for each metric and a column for each data set."""
-    split = traced_split(logs, notes)
     models = grouped(logs, lambda log: log.model)
     return [
-        _page(model, group, split, model.lower() if len(models) > 1 else "")
+        _page(model, group, traced_split(group, notes), model.lower() if len(models) > 1 else "")
         for model, group in models.items()
     ]
 
@@ -24,8 +23,6 @@ def pages(logs: list[Log], notes: list[str]) -> list[Page]:
 def _page(model: str, logs: list[Log], split: str, suffix: str) -> Page:
     logs = in_order(logs)
     names = dict(zip(map(id, logs), by_sampler(logs), strict=True))
-    seconds = [r["trained_seconds"] for log in logs for r in log.rankings(split)]
-    log_x = max(seconds) > SPREAD * max(min(seconds), 1e-9)
     columns = grouped(logs, lambda log: log.data)
     panels = []
     for i, (measure, heading) in enumerate(MEASURES.items()):
@@ -37,6 +34,8 @@ def _page(model: str, logs: list[Log], split: str, suffix: str) -> Page:
             title = () if i and len(columns) > 1 else (data,)
             x_label = "seconds of training" if i or len(columns) == 1 else ""
             what = "test" if split == "test" else "validation"
+            seconds = [row["seconds"] for line in lines for row in line.rows]
+            log_x = max(seconds) > SPREAD * max(min(seconds), 1e-9)
             panels.append(Panel(x_label, "" if j else f"{what} {heading}", lines, title, log_x))
     return Page(panels, max(2, len(columns)), model, suffix, panel_height=2.9)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from nscaching.figures._drawing import shorten
-from nscaching.figures._logs import Log
+from nscaching.errors import UserError
+from nscaching.escaping import shorten
+from nscaching.figures._logs import SCORES, Log
 from nscaching.figures._pages import Line, Page, Panel, Row, evenly
 from nscaching.graph import SPLITS, KnowledgeGraph
 from nscaching.trainer import Record
@@ -81,7 +82,10 @@ def _name(graph: KnowledgeGraph, triple: tuple[str, str, str], most: int = 44) -
 def _rows(log: Log, record: Record) -> list[Row]:
     about = {**log.about(), **{key: record[key] for key in ("head", "relation", "tail", "side")}}
     about |= {"epoch": record["epoch"], "margin": record["margin"]}
-    negatives = _negatives(log.graph, record)
+    try:
+        negatives = _negatives(log.graph, record)
+    except UserError as error:
+        raise UserError(f"{log.where}: {SCORES}: {error}") from error
     return [
         {**about, "difference": float(x), "ccdf": float(y)} for x, y in _ccdf(record, negatives)
     ]

@@ -21,9 +21,11 @@ OTHERS = (("kernels", "auto"), ("optimizer", "row-adam"), ("optimizer", "adagrad
 AFTER_FAILURE = 0.75
 
 
-def check(graph: KnowledgeGraph, config: TrainConfig, out: Path | None = None) -> None:
+def check(
+    graph: KnowledgeGraph, config: TrainConfig, out: Path | None = None, snapshots: int = 0
+) -> None:
     """Refuse a training that needs more than there is."""
-    plan = Plan(graph, config)
+    plan = Plan(graph, config, snapshots)
     found = state(plan, out)
     place = found.lacking()
     if place is not None:

@@ -201,6 +201,7 @@ def run_folder(plan: Plan) -> dict[str, int]:
     return {
         "model": 2 * state,  # a better one is written beside the last
         "cache": kept,
+        "snapshots": plan.snapshots * caches(plan),
         "data": 3 * INT * plan.every_triple + 4 * INT * labelled + _text_bytes(names),
         "checkpoints": CHECKPOINTS * checkpoint,
         "lines and pages": EPOCH_LINE * plan.config.epochs + PAGES,

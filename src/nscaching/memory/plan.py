@@ -27,10 +27,13 @@ class Plan:
 
     graph: KnowledgeGraph
     config: TrainConfig
+    snapshots: int = 0
+    """Of the cache, that are to be kept."""
 
     def changed(self, **settings: object) -> Plan:
         """Return the plan with other settings."""
-        return Plan(self.graph, dataclasses.replace(self.config, **settings))  # type: ignore[arg-type]
+        config = dataclasses.replace(self.config, **settings)  # type: ignore[arg-type]
+        return dataclasses.replace(self, config=config)
 
     @cached_property
     def device(self) -> torch.device:

@@ -89,6 +89,7 @@ def state(plan: Plan, out: Path | None = None) -> Statement:
         Item("gradients", lasting.gradients(plan), device),
         Item("rows kept ready", lasting.ready_rows(plan), device),
         Item(f"caches: {plan.all_keys:,} keys × {plan.config.n1}", lasting.caches(plan), device),
+        Item("snapshots of the caches", _snapshots(plan, out), "memory"),
         Item("queries of the caches' keys", lasting.queries_of_keys(plan), device),
         Item("known triples", lasting.known_triples(plan), device),
         Item("generator", lasting.generator(plan), device),
@@ -112,6 +113,11 @@ def state(plan: Plan, out: Path | None = None) -> Statement:
         where["disk"] = f"on the disk of {out}"
     kept = tuple(item for item in items if item.bytes)
     return Statement(kept, there, where)
+
+
+def _snapshots(plan: Plan, out: Path | None) -> int:
+    """Return the bytes of all snapshots that are kept, or of the one on its way to the disk."""
+    return lasting.caches(plan) * min(plan.snapshots, plan.snapshots if out is None else 1)
 
 
 def readable(size: int) -> str:

@@ -25,6 +25,9 @@ from nscaching.samplers.cache import NSCaching
 
 __all__ = ["Finding", "Probes"]
 
+# Copies of a cache that there must be room for on a GPU, before one is made there.
+ROOM = 8
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -34,7 +37,7 @@ class Finding:
     scores: list[dict[str, Any]] = field(default_factory=list)
     """Lines of scores.jsonl."""
     cache: dict[str, Tensor] = field(default_factory=dict)
-    """A copy of the whole cache, where a snapshot was due; on the device, if there is room."""
+    """A copy of the whole cache, where a snapshot was due; on the device, if there is much room."""
 
 
 class Probes:
@@ -105,8 +108,7 @@ class Probes:
 
 
 def _copy(ids: Tensor) -> Tensor:
-    """Return a copy where the tensor is: to bring it elsewhere takes long."""
-    try:
-        return ids.clone()
-    except torch.OutOfMemoryError:
-        return ids.cpu()
+    """Return a copy, where the tensor is unless it would take much of the room that is left."""
+    if ids.is_cuda and ROOM * ids.nbytes > torch.cuda.mem_get_info(ids.device)[0]:
+        return ids.cpu()  # for which training has to wait
+    return ids.clone()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from nscaching.errors import UserError
 from nscaching.graph import Side
+from nscaching.inspection import cache_at, recorded_epochs
 from nscaching.predict import known_answers
+from nscaching.probes.files import Snapshots
 from nscaching.report.examples import LOOKED_AT, question, varied
-from nscaching.report.markup import badge, name, score, section
+from nscaching.report.markup import badge, name, number, score, section, text
 
 if TYPE_CHECKING:
     from nscaching.run import Run
@@ -23,8 +26,6 @@ KEYS = 4
 SHOWN = 6
 """Entities of a cache row that are shown."""
 
-START = Path("snapshots") / "cache-000000.safetensors"
-
 HINT = (
     "For each question of training the cache keeps entities that make false but plausible "
     "answers; negatives are drawn from it. Scores are those of the trained model. An entity "
@@ -33,57 +34,64 @@ HINT = (
 
 
 def caches(run: Run) -> str:
-    """Return the cache of some training triples' questions; empty without such a cache."""
-    after = {side: run.sampler_state.get(f"{side.value}_cache") for side in Side}
-    index = run.graph.train_index
-    if run.config.sampler != "nscaching" or not all(
-        rows is not None and rows.ndim == 2 and len(rows) == len(index[side])
-        for side, rows in after.items()
-    ):
+    """Return the cache of some training triples' questions, or why it is not there."""
+    if run.config.sampler != "nscaching":
         return ""
     random = np.random.default_rng(run.config.seed)
     rows = random.permutation(len(run.graph.train))[:LOOKED_AT]
-    cards, before_is_there = [], False
-    for i, row in enumerate(varied(rows, run.graph.train[rows, 1], KEYS)):
-        side = (Side.TAIL, Side.HEAD)[i % 2]
-        key = int(run.graph.train_keys[side][row])
-        cache = after[side]
-        assert cache is not None
-        before = _start(run.path, side, key, cache)
-        before_is_there |= before is not None
-        cards.append(_card(run, side, key, before, cache[key]))
-    missing = "" if before_is_there else " The start was not recorded (--snapshots 0 does that)."
-    return section(
-        "The cache", HINT + missing, f'<div class="cards wide">\n{"".join(cards)}</div>\n'
-    )
+    chosen = varied(rows, run.graph.train[rows, 1], KEYS)
+    sides = [(Side.TAIL, Side.HEAD)[i % 2] for i in range(len(chosen))]
+    keys = [
+        (side, int(run.graph.train_keys[side][row]))
+        for side, row in zip(sides, chosen, strict=True)
+    ]
+    kept, missing = _kept(run, keys)
+    cards = [
+        _card(run, side, key, {title: rows[i] for title, rows in kept.items()})
+        for i, (side, key) in enumerate(keys)
+    ]
+    content = f'<div class="cards wide">\n{"".join(cards)}</div>\n' if kept else ""
+    return section("The cache", " ".join([HINT, *missing] if kept else missing), content)
 
 
-def _start(folder: Path | None, side: Side, key: int, after: Tensor) -> Tensor | None:
-    """Read one row of the cache as it was before training, if that was recorded."""
-    from safetensors import SafetensorError, safe_open
-
-    if folder is None or not (folder / START).is_file():
-        return None
+def _kept(run: Run, keys: list[tuple[Side, int]]) -> tuple[dict[str, list[Tensor]], list[str]]:
+    """Return the rows of some keys at the start and at the last epoch kept; what is missing."""
+    if run.path is not None:  # where training has put them by now
+        run = dataclasses.replace(run, snapshots=Snapshots(run.path))
     try:
-        with safe_open(folder / START, framework="pt") as file:
-            rows = file.get_slice(f"{side.value}_cache")
-            same = tuple(rows.get_shape()) == tuple(after.shape)
-            return torch.as_tensor(rows[key : key + 1][0]) if same else None
-    except (OSError, SafetensorError):
-        return None
+        epochs = recorded_epochs(run)
+    except UserError as reason:
+        return {}, [_sentence(reason)]
+    asked = {"before": 0} if 0 in epochs else {}
+    if epochs[-1] > 0:
+        asked[f"after epoch {number(epochs[-1])}"] = epochs[-1]
+    kept, missing = {}, []
+    if 0 not in epochs:
+        missing.append("The start was not recorded (--snapshots 0 does that).")
+    for title, epoch in asked.items():
+        try:
+            cache = cache_at(run, epoch)
+        except UserError as reason:
+            missing.append(_sentence(reason))
+        else:
+            kept[title] = [cache[side][key] for side, key in keys]
+    return kept, missing
+
+
+def _sentence(reason: UserError) -> str:
+    return f"Not shown: {text(reason, 300)}."
 
 
 @torch.no_grad()
-def _card(run: Run, side: Side, key: int, before: Tensor | None, after: Tensor) -> str:
+def _card(run: Run, side: Side, key: int, kept: dict[str, Tensor]) -> str:
     index = run.graph.train_index[side]
     anchor, relation = divmod(int(index.codes[key]), index.relations)
     head, tail = (anchor, None) if side is Side.TAIL else (None, anchor)
     known = set(known_answers(run.graph, head, relation, tail))  # in whatever split
-    lists = []
-    for title, ids in (("before", before), ("after", after)):
-        if ids is None:
-            continue
-        lists.append(f"<div><h4>{title}</h4>{_list(run, side, anchor, relation, ids, known)}</div>")
+    lists = [
+        f"<div><h4>{title}</h4>{_list(run, side, anchor, relation, ids, known)}</div>"
+        for title, ids in kept.items()
+    ]
     names = ", ".join(name(run.graph.label(entity), 40) for entity in sorted(known)[:SHOWN])
     more = f" and {len(known) - SHOWN:,} more" if len(known) > SHOWN else ""
     return (
@@ -97,7 +105,6 @@ def _list(run: Run, side: Side, anchor: int, relation: int, ids: Tensor, known: 
     """Return the entities of a cache row that score highest, each once."""
     device = run.model.entity.device
     entities = ids.to(device).long().unique()
-    entities = entities[(entities >= 0) & (entities < len(run.graph.entities))]
     given, asked = (torch.tensor([value], device=device) for value in (anchor, relation))
     scores = run.model.score_candidates(side, given, asked, entities.unsqueeze(0))[0]
     best = scores.argsort(descending=True, stable=True)[:SHOWN]

@@ -1,4 +1,4 @@
-"""Questions of the test triples, with the model's first answers."""
+"""Questions of held-out triples, with the model's first answers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nscaching.classification import score_triples
-from nscaching.evaluation import Ranks
-from nscaching.graph import Ids, Side
+from nscaching.graph import Side
 from nscaching.predict import predict
 from nscaching.report.markup import badge, name, number, score, section
+from nscaching.report.ranking import Ranking
 
 if TYPE_CHECKING:
     from nscaching.run import Run
@@ -28,11 +28,11 @@ LOOKED_AT = 1000
 """Triples among which different relations are looked for."""
 
 
-def examples(run: Run, triples: Ids, ranks: dict[Side, Ranks]) -> str:
+def examples(run: Run, ranking: Ranking) -> str:
     """Return some questions chosen by seed: first ones with the right answer first, then others."""
     random = np.random.default_rng(run.config.seed)
-    sides = list(Side)
-    rank = np.stack([ranks[side].resolve("realistic") for side in sides])  # [2, n]
+    sides, triples = list(Side), ranking.triples
+    rank = np.stack([ranking.ranks[side].resolve("realistic") for side in sides])  # [2, n]
     cards = []
     for right in (True, False):
         which = random.permutation(np.flatnonzero((rank == 1) == right))[:LOOKED_AT]

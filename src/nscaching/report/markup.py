@@ -6,7 +6,7 @@ import html
 import math
 from collections.abc import Iterable, Sequence
 
-from nscaching.escaping import is_obeyed
+from nscaching.escaping import is_obeyed, shorten
 
 __all__ = ["badge", "bar", "fold", "name", "number", "score", "section", "table", "text"]
 
@@ -18,10 +18,7 @@ CONTROL_PICTURES = 0x2400
 
 def text(value: object, most: int = MOST) -> str:
     """Return a value as HTML text, also for attributes: short, escaped, nothing invisible."""
-    whole = str(value)
-    if len(whole) > most:  # what tells long names apart often stands at their ends
-        whole = f"{whole[: most - most // 2 - 1]}…{whole[len(whole) - most // 2 :]}"
-    return html.escape("".join(map(_visible, whole)), quote=True)
+    return html.escape("".join(map(_visible, shorten(str(value), most))), quote=True)
 
 
 def _visible(character: str) -> str:

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nscaching.evaluation import Queries, breakdown, rank
+from nscaching.recording import resume_command
 from nscaching.report.cache import caches
 from nscaching.report.examples import examples
 from nscaching.report.markup import number, text
-from nscaching.report.results import breakdowns, headline
-from nscaching.report.setup import data, settings
+from nscaching.report.ranking import Ranking, held_out
+from nscaching.report.results import LONG, breakdowns, headline
+from nscaching.report.setup import COMMAND, data, settings
 from nscaching.report.training import curves
+from nscaching.run_folder import CARD, METRICS, PLOT
 
 if TYPE_CHECKING:
     from nscaching.run import Run
@@ -25,10 +27,11 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 def render(run: Run, progress: Callable[[int, int], None] | None = None) -> str:
     """Return the report of a run; ranks the held-out triples if training has not just done so."""
-    result = run.result("test") or run.result("valid")
+    ranking = held_out(run, progress)
     title = f"{text(run.config.model, 60)} with {text(run.config.sampler, 60)} on "
     title += text(run.graph.name, 60)
-    score = f" · MRR {result['mrr']:.3f}" if result else ""
+    score = f" · MRR {ranking.figures['mrr']:.3f}" if ranking else ""
+    results = breakdowns(run, ranking) + examples(run, ranking) if ranking else ""
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -44,45 +47,52 @@ def render(run: Run, progress: Callable[[int, int], None] | None = None) -> str:
 <header>
 <p class="eyebrow">Run <bdi>{text(run.name)}</bdi></p>
 <h1>{title}</h1>
-<p>{_summary(run)}</p>
-{headline(run)}</header>
+<p>{_summary(run, ranking)}</p>
+{_unfinished(run)}{headline(run, ranking)}</header>
 <main>
-{curves(run)}{_held_out(run, progress)}{caches(run)}{data(run)}{settings(run)}</main>
+{curves(run)}{results}{caches(run)}{data(run)}{settings(run)}</main>
 <footer>Written by nscaching.</footer>
 </body>
 </html>
 """
 
 
-def _summary(run: Run) -> str:
+def _summary(run: Run, ranking: Ranking | None) -> str:
     """Say which epoch was kept, how long training took and where."""
-    epochs = sum("split" not in record for record in run.history)
-    best = "the best by validation MRR" if run.result("valid") else "the last"
-    split = "Filtered test ranking" if run.result("test") else "Filtered validation ranking"
-    ranked = f"{split} of" if run.result("test") or run.result("valid") else "Parameters of"
+    epochs = _epochs(run)
+    ranked = f"Filtered {LONG[ranking.split]} ranking" if ranking else "Parameters"
+    parts = [f"{ranked} of epoch {number(run.best_epoch)}"]
+    if epochs < run.best_epoch:  # the file was emptied or cut, so that nothing more is known
+        parts.append(f"{METRICS} holds {number(epochs)} epochs")
+    else:
+        best = "the best by validation MRR" if run.result("valid") else "the last"
+        parts[0] += f" of {number(epochs)}, {best}"
+        if epochs < run.config.epochs and not _is_unfinished(run):
+            ended = f"ended by --patience {run.config.patience}: " if run.config.patience else ""
+            parts.append(f"{ended}{number(run.config.epochs)} epochs were asked for")
+        parts.append(f"{run.train_seconds:,.1f} s of training")
     where = {key: run.record.get(key) for key in ("device", "kernels", "threads")}
-    parts = [
-        f"{ranked} epoch {number(run.best_epoch)} of {number(epochs)}, {best}",
-        f"{run.train_seconds:,.1f} s of training",
-        f"on {text(where['device'] or run.model.entity.device.type)}",
-    ]
-    if epochs < run.config.epochs:  # interrupted, or out of patience
-        parts.insert(1, f"{number(run.config.epochs)} epochs were asked for")
+    parts.append(f"on {text(where['device'] or run.model.entity.device.type)}")
     if where["kernels"]:
         parts[-1] += f" with {text(where['kernels'])} kernels"
     return " · ".join(parts)
 
 
-def _held_out(run: Run, progress: Callable[[int, int], None] | None) -> str:
-    """Return results by relation and example predictions, of test or else of validation."""
-    graph = run.graph
-    split = "test" if len(graph.test) else "valid"
-    triples = graph.split(split)
-    if not len(triples):
+def _epochs(run: Run) -> int:
+    return sum("split" not in record for record in run.history)
+
+
+def _is_unfinished(run: Run) -> bool:
+    """Whether a run folder has none of the files that the end of training leaves."""
+    return run.path is not None and not any((run.path / f).is_file() for f in (CARD, PLOT))
+
+
+def _unfinished(run: Run) -> str:
+    """Say that training was stopped, or still goes on, and how to go on."""
+    if run.path is None or not _is_unfinished(run):
         return ""
-    ranks = run.test_ranks if split == "test" else None
-    if ranks is None:
-        queries = Queries(graph, triples, device=run.model.entity.device)
-        ranks = rank(run.model, queries, progress=progress)
-    found = breakdown(graph, triples, ranks)
-    return breakdowns(split, found, run.graph.labels) + examples(run, triples, ranks)
+    done = f"{number(_epochs(run))} of {number(run.config.epochs)} epochs are done"
+    command = f"<code>{text(resume_command(run.path), COMMAND)}</code>"
+    return (
+        f"<p><b>Not finished:</b> {done}. If training was stopped, {command} goes on with it.</p>\n"
+    )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from nscaching.evaluation import METRICS
 from nscaching.report.markup import bar, fold, name, number, section, table
+from nscaching.report.ranking import Ranking
 
 if TYPE_CHECKING:
     from nscaching.run import Run
 
-__all__ = ["breakdowns", "headline"]
+__all__ = ["LONG", "breakdowns", "headline"]
 
 FIRST = 25
 """Relations that are shown at once."""
@@ -38,16 +38,16 @@ CLASSES = {
 }
 
 
-def headline(run: Run) -> str:
-    """Return the metrics of the test split, or of validation where there is no other."""
-    result = run.result("test") or run.result("valid")
-    if result is None:
+def headline(run: Run, ranking: Ranking | None) -> str:
+    """Return the metrics of all held-out triples."""
+    if ranking is None:
         return '<p class="hint">No triples were held out, so nothing was ranked.</p>\n'
+    figures = {m: _figure(m, ranking.figures[m]) for m in METRICS}
     tiles = "".join(
-        f"<div><dt>{NAMES[m]}</dt><dd>{_figure(m, result[m])}</dd><dd>{MEANINGS[m]}</dd></div>\n"
-        for m in METRICS
+        f"<div><dt>{NAMES[m]}</dt><dd>{figure}</dd><dd>{MEANINGS[m]}</dd></div>\n"
+        for m, figure in figures.items()
     )
-    split = LONG[result["split"]]
+    split = LONG[ranking.split]
     return (
         f'<dl class="tiles">\n{tiles}</dl>\n'
         f'<p class="hint">Each {split} triple asks two questions, (head, relation, ?) and '
@@ -61,8 +61,9 @@ def _figure(metric: str, value: float) -> str:
     return f"{value:,.1f}" if metric == "mr" else f"{value:.3f}"
 
 
-def breakdowns(split: str, found: dict[str, Any], labels: Mapping[str, str]) -> str:
+def breakdowns(run: Run, ranking: Ranking) -> str:
     """Return the tables by mapping class and by relation, the largest first."""
+    found, labels, split = ranking.figures, run.graph.labels, LONG[ranking.split]
     rows = [["all", *_cells(found)]]
     for kind, values in found["by_class"].items():
         rows.append([f"{kind} <small>{CLASSES[kind]}</small>", *_cells(values)])
@@ -83,7 +84,7 @@ def breakdowns(split: str, found: dict[str, Any], labels: Mapping[str, str]) -> 
             f"{number(len(more))} more relations", table(["relation", *HEADINGS], more) + rest
         )
     hint = (
-        f"Of the {number(found['triples'])} {LONG[split]} triples. “Head” and “tail” are the MRR "
+        f"Of the {number(found['triples'])} {split} triples. “Head” and “tail” are the MRR "
         "of the questions for the head and for the tail. “Many” is 1.5 or more on average in "
         "training."
     )

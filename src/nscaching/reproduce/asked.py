@@ -22,12 +22,14 @@ class Asked:
     data: tuple[str, ...] = ()
     """Data sets; none named: those of the paper's table."""
     samplers: tuple[str, ...] = ("bernoulli", "kbgan", "nscaching")
-    """Ways to negatives; also pretrained, the models that others start from."""
+    """Ways to negatives; none named: these three. Also pretrained, the models that others start
+    from."""
     starts: tuple[Start, ...] = ("scratch", "pretrain")
-    """A start by Xavier, or from some epochs of Bernoulli sampling (nscaching, kbgan, igan)."""
+    """A start by Xavier, or from some epochs of Bernoulli sampling (nscaching, kbgan, igan);
+    none named: both."""
     protocol: tuple[Variant, ...] = ("paper", "cache")
     """Hyperparameters tuned under Bernoulli and kept for all; or for the cache (nscaching, and
-    bernoulli beside it)."""
+    bernoulli beside it); none named: both."""
     seeds: int = 3
     """How many trainings make a row: seeds 1, 2, …"""
     epochs: int = 0

@@ -81,11 +81,11 @@ class Training:
         """Equal for trainings of equal settings, whatever their seed and machine."""
         return _fingerprint(self.configs)
 
-    @property
-    def folder(self) -> str:
-        """A name for its run folder; other settings have another."""
+    def folder(self, data_fingerprint: str) -> str:
+        """Return a name for its run folder; other settings, and other data, have another."""
         data, model, _, _, _, seed = self.cell
-        return f"{data}-{model}-seed{seed}-{self.fingerprint[:8]}".lower()
+        marks = f"{self.fingerprint[:8]}-{data_fingerprint[:8]}"
+        return f"{data}-{model}-seed{seed}-{marks}".lower()
 
 
 def fingerprint(line: dict[str, Any]) -> str:
@@ -106,12 +106,12 @@ def plan(task: Task, asked: Asked) -> list[Training]:
     """Return the trainings of a table, each behind those it starts from; seed by seed."""
     models = [MODELS.canonical(model) for model in asked.models or task.models]
     data = [_data(name) for name in asked.data or task.data]
-    samplers = [_sampler(name) for name in asked.samplers]
+    samplers = [_sampler(name) for name in asked.samplers or Asked.samplers]
     found: dict[Training, None] = {}  # each once, in order
     for seed in range(1, asked.seeds + 1):
         for where in data:
             for model in models:
-                for protocol in asked.protocol:
+                for protocol in asked.protocol or Asked.protocol:
                     for sampler in samplers:
                         for training in _row(asked, where, model, sampler, protocol, seed):
                             found |= dict.fromkeys([*training.needs, training])
@@ -131,7 +131,7 @@ def _row(
     tuned = config.epochs if protocol == "cache" else OTHER_EPOCHS
     epochs = asked.epochs or EPOCHS.get(sampler, tuned)
     config = dataclasses.replace(config, sampler=sampler, epochs=epochs)
-    for start in asked.starts if sampler in WITH_START else ("",):
+    for start in (asked.starts or Asked.starts) if sampler in WITH_START else ("",):
         before = generator = None
         if start == "pretrain":
             before = _pretraining(asked, data, model, protocol, seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import gc
@@ -15,10 +14,8 @@ from typing import Any
 import torch
 
 from nscaching import __version__, work
-from nscaching.checkpoint import Checkpoints
 from nscaching.errors import UserError
 from nscaching.evaluation import METRICS
-from nscaching.files import writing
 from nscaching.graph import KnowledgeGraph
 from nscaching.progress import SeriesDisplay, duration
 from nscaching.reproduce import markdown
@@ -28,6 +25,7 @@ from nscaching.reproduce.pace import device_name, epoch_seconds, expected_second
 from nscaching.reproduce.store import Line, Store
 from nscaching.reproduce.tables import Row, Summary, rows, summaries
 from nscaching.reproduce.task import Task
+from nscaching.reproduce.unfinished import clear, unfinished
 from nscaching.run import Run
 from nscaching.run_folder import CARD
 from nscaching.signals import Signals
@@ -50,6 +48,8 @@ class Outcome:
     """The files that the table was made from: a training for one table may serve another."""
     rows: list[Row] = field(default_factory=list)
     summaries: list[Summary] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Trainings on other data than the table is of, by data set."""
     trained: int = 0
     left: int = 0
     failed: list[str] = field(default_factory=list)
@@ -74,7 +74,7 @@ def reproduce(
 
     def write() -> None:
         outcome.rows, outcome.sources = rows(store, wanted), list(store.sources)
-        outcome.summaries = summaries(task, outcome.rows)
+        outcome.summaries, outcome.left_out = summaries(task, outcome.rows), store.left_out
         page = markdown.markdown(store, outcome.rows, outcome.summaries)
         markdown.write(outcome.table, page)
 
@@ -101,11 +101,14 @@ def _train_missing(
     write: Callable[[], None],
     stop: Signals,
 ) -> None:
+    names = dict.fromkeys(training.cell.data for training in wanted)
+    graphs = {name: work.load(name) for name in names}
+    store.data |= {name: graph.fingerprint for name, graph in graphs.items()}
     missing = _missing(wanted, store)
     say(f"{len(wanted)} trainings in all, {len(wanted) - len(missing)} of them done already")
     for training in set(wanted) - set(missing):
-        _clear(_unfinished(store, training))  # of a process that was killed just before it did
-    graphs: dict[str, KnowledgeGraph] = {}
+        clear(unfinished(store, training))  # of a process that was killed just before it did
+    failed: set[Training] = set()
     began = time.monotonic()
     for number, training in enumerate(missing, 1):
         soon = expected_seconds([training], store)
@@ -115,20 +118,21 @@ def _train_missing(
             say(f"stopped after {duration(passed)}: the next would take about {duration(soon)}")
             return
         place = f"{number}/{len(missing)} {training.cell}"
-        data = training.cell.data
-        graph = graphs[data] = graphs.get(data) or work.load(data)
-        if _unfinished(store, training).files():
+        if unfinished(store, training).files():
             say(f"{place}: goes on where it was stopped")
         name = f"{place}{_left(missing[number - 1 :], store)}"
         try:
-            line = _train(training, graph, store, name, say, stop)
+            if starts := failed.intersection(training.needs):
+                raise UserError(f"its start failed: {starts.pop().cell}")
+            line = _train(training, graphs[training.cell.data], store, name, say, stop)
         except UserError as error:  # such as a loss that is no number: others may still learn
+            failed.add(training)
             outcome.failed.append(f"{training.cell}: {error}")
             say(f"{place}: failed: {error}")
             stop.check("stopped")
             continue
         store.add(line)
-        _clear(_unfinished(store, training))
+        clear(unfinished(store, training))
         outcome.trained += 1
         write()
         say(f"{place}: {_figures(store.task, line)}{_left(missing[number:], store)}")
@@ -151,23 +155,7 @@ def _missing(wanted: Sequence[Training], store: Store) -> list[Training]:
 
 
 def _folder(store: Store, training: Training) -> Path:
-    return store.folder / "pretrain" / training.folder
-
-
-def _unfinished(store: Store, training: Training) -> Checkpoints:
-    """Return the checkpoints of a training that may have been stopped."""
-    return Checkpoints(store.folder / "unfinished" / training.folder)
-
-
-def _clear(unfinished: Checkpoints) -> None:
-    """Remove what a finished training needs no more, and the folders that are then empty."""
-    run = unfinished.folder.parent
-    if unfinished.folder.is_dir():
-        with writing(unfinished.folder):
-            unfinished.remove()
-    for folder in (run, run.parent):
-        with contextlib.suppress(OSError):  # it is not there, or not empty
-            folder.rmdir()
+    return store.place("pretrain", training)
 
 
 def _train(
@@ -189,7 +177,7 @@ def _train(
 
     with SeriesDisplay(name, config) as display:
         run = train(
-            graph, config, checkpoints=_unfinished(store, training).folder.parent,
+            graph, config, checkpoints=unfinished(store, training).folder.parent,
             begin=display.begin, observe=observe, progress=work.answering(display, stop),
             stop=stop, say=say,
         )  # fmt: skip

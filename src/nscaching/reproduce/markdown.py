@@ -13,7 +13,7 @@ from nscaching.reproduce.tables import PROTOCOLS, Figure, Row, Summary
 from nscaching.reproduce.task import Task
 from nscaching.run_folder import PARTIAL
 
-__all__ = ["check_own", "markdown", "mean", "number", "signed", "write"]
+__all__ = ["check_own", "left_out", "markdown", "mean", "number", "signed", "write"]
 
 MADE = "<!-- Made by nscaching reproduce"
 
@@ -44,6 +44,7 @@ def markdown(store: Store, rows: Sequence[Row], summaries: Sequence[Summary]) ->
             _table([figure.measure.heading for figure in of_data[0].figures], of_data, notes)
         )
     parts += [f"[{i}] {note}" for i, note in enumerate(notes, 1)]
+    parts += [f"{_safe(text)}." for text in left_out(store.left_out)]
     machines = {
         f"{line['device']}, nscaching {line.get('nscaching')}, PyTorch {line.get('torch')}"
         for line in store.lines
@@ -51,6 +52,11 @@ def markdown(store: Store, rows: Sequence[Row], summaries: Sequence[Summary]) ->
     if machines:
         parts.append("Trained on: " + "; ".join(_safe(name) for name in sorted(machines)) + ".")
     return "\n\n".join(parts) + "\n"
+
+
+def left_out(trainings: dict[str, int]) -> list[str]:
+    """Say what was trained, but not on the data that the rows of its data set are of."""
+    return [f"{name}: {n} trainings on other data are left out" for name, n in trainings.items()]
 
 
 def _overview(task: Task, rows: Sequence[Row]) -> list[str]:

@@ -12,6 +12,7 @@ import torch
 
 from nscaching.reproduce.cells import Cell, Training
 from nscaching.reproduce.store import Line, Store, cell
+from nscaching.reproduce.unfinished import trained_epochs, unfinished
 from nscaching.run import Run
 from nscaching.trainer import choose_device
 
@@ -21,7 +22,7 @@ __all__ = ["device_name", "epoch_seconds", "expected_seconds"]
 def expected_seconds(trainings: Sequence[Training], store: Store) -> float | None:
     """Return the seconds that trainings will take, by the latest of the most similar ones.
 
-    None: nothing was trained on this device yet.
+    Of one that was stopped what is left. None: nothing was trained on this device yet.
     """
     latest: dict[tuple[str, ...], Line] = {}
     for line in store.lines:
@@ -34,7 +35,8 @@ def expected_seconds(trainings: Sequence[Training], store: Store) -> float | Non
             return None
         pace, epochs = similar[0]["epoch_seconds"], similar[0]["epochs"]
         around = similar[0]["seconds"] - pace * epochs  # such as compiling: once, not every epoch
-        total += pace * training.config.epochs + max(0.0, around)
+        left = training.config.epochs - trained_epochs(unfinished(store, training))
+        total += pace * left + max(0.0, around)
     return total
 
 

@@ -102,24 +102,25 @@ class Row:
 def rows(store: Store, wanted: Iterable[Training] = ()) -> list[Row]:
     """Return a row for each cell that was trained, in the paper's order.
 
-    Seeds of other settings do not mix: those that are wanted count, or else the latest. What was
-    trained for another table is shown where this one has a place for it.
+    Seeds of other settings do not mix: of a cell those that are wanted count, or else the latest.
+    What was trained for another table is shown where this one has a place for it; what was trained
+    on other data is left out.
     """
     wanted, task = list(wanted), store.task
-    preferred = {training.fingerprint for training in wanted}
+    preferred = {(*training.cell[:-1], training.fingerprint) for training in wanted}
     shown = {(data, model) for data in task.data for model in task.models} | store.own
     shown |= {training.cell[:2] for training in wanted if training.cell.sampler not in STARTS_FROM}
     groups: dict[tuple[str, ...], dict[str, dict[int, Line]]] = {}
     for line, mark in store:
         *key, seed = cell(line)
-        if line["sampler"] != GENERATOR and tuple(key[:2]) in shown:
+        if line["sampler"] != GENERATOR and tuple(key[:2]) in shown and store.counts(line):
             by_mark = groups.setdefault(tuple(key), {})
             # At the end of both dictionaries, so that the last is the latest.
             seeds = by_mark.pop(mark, {})
             by_mark[mark] = seeds | {seed: line}
     made = []
     for row, by_mark in groups.items():
-        chosen = [mark for mark in by_mark if mark in preferred] or list(by_mark)
+        chosen = [mark for mark in by_mark if (*row, mark) in preferred] or list(by_mark)
         made.append(_row(task, row, by_mark[chosen[-1]]))
     return sorted(made, key=lambda row: _place(task, row))
 

@@ -60,8 +60,8 @@ class Tuning:
         finished = [trial for trial in self.trials if trial.state == "finished"]
         if not finished:
             reasons = [trial.reason for trial in self.trials if trial.reason]
-            first = f"; the first: {reasons[0]}" if reasons else ""
-            raise UserError(f"none of {len(self.trials)} trials finished{first}")
+            last = f"; the last: {reasons[-1]}" if reasons else ""
+            raise UserError(f"none of {len(self.trials)} trials finished{last}")
         return max(finished, key=lambda trial: trial.mrr)
 
     @property
@@ -119,7 +119,7 @@ def trials_of(found: Sequence[FrozenTrial]) -> list[Trial]:
 def _trial(number: int, trial: FrozenTrial) -> Trial:
     mrrs = trial.intermediate_values  # of each validation, by its epoch
     seconds = trial.duration.total_seconds() if trial.duration else 0.0
-    if reason := trial.user_attrs.get(FAILED, ""):
+    if reason := trial.user_attrs.get(FAILED, "" if mrrs else "it was never validated"):
         return Trial(number, "failed", trial.params, 0.0, 0, max(mrrs, default=0), seconds, reason)
     best = max(mrrs, key=lambda epoch: (mrrs[epoch], -epoch))
     state: Literal["finished", "pruned"] = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-from nscaching.config import TrainConfig, check_type, read_toml
+from nscaching.config import TrainConfig, check_type, flag, read_toml
 from nscaching.errors import UserError, unknown, user_path
 from nscaching.models import MODELS
 from nscaching.objectives import choose_objective
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["SPACES", "Choices", "Range", "Space", "make_space"]
 
 SPACES = ("paper", "wide")
+FLAGS_ONLY = ("pretrain", "generator_pretrain")  # checked, and made absolute, once
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,8 @@ def _parse(values: Mapping[str, Any], where: str, config: TrainConfig) -> Space:
         if key in space:
             raise UserError(f"{where}: {given} is given twice")
         what = f"{where}: {key}"
+        if key in FLAGS_ONLY:
+            raise UserError(f"{what} is not tuned: give {flag(key)}, the same for all trials")
         if isinstance(value, list | tuple) and value:
             choices = tuple(_value(what, key, one, config) for one in value)
             if len(set(choices)) < len(choices):
@@ -176,6 +179,8 @@ def _range(what: str, key: str, value: Mapping[str, Any], config: TrainConfig) -
 def _value(what: str, key: str, value: Any, config: TrainConfig) -> Any:  # noqa: ANN401
     """Return a value as a configuration holds it, if one with it and the fixed settings can be."""
     value = check_type(what, get_type_hints(TrainConfig)[key], value)
+    if key == "validate_every" and value == 0:
+        raise UserError(f"{what} 0: a search is judged by validation")
     TrainConfig.from_dict({**config.to_dict(), key: value}, what)
     if key in ("model", "generator"):
         return MODELS.canonical(value)

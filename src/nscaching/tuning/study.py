@@ -6,6 +6,8 @@ import fcntl
 import json
 import math
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -118,20 +120,25 @@ class StudyFolder:
         self._file: IO[bytes] | None = None
 
     def check(self) -> None:
-        """Refuse a folder that holds something else."""
-        ours = (self.path / JOURNAL).is_file()
-        if not ours and self.path.exists() and not (self.path.is_dir() and self._is_empty()):
-            raise UserError(f"{self.path} exists and holds no search; choose another --out")
+        """Refuse a folder that holds something else, or that cannot be."""
+        with _writing(self.path):
+            try:
+                self.path.stat()
+            except FileNotFoundError:  # it will be made
+                return
+            if not (self.path / JOURNAL).is_file() and not self._is_empty():
+                raise UserError(f"{self.path} exists and holds no search; choose another --out")
 
     def _is_empty(self) -> bool:
-        return not any(self.path.iterdir())
+        return self.path.is_dir() and not any(self.path.iterdir())
 
     def open(self, space: Space, seed: int, epochs: int, search: dict[str, Any]) -> optuna.Study:
         """Make the study or go on with it, if it is the same search."""
         self.check()
-        self.path.mkdir(parents=True, exist_ok=True)
-        journal = self.path.resolve() / JOURNAL
-        self._file = journal.open("ab+")
+        with _writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            journal = self.path.resolve() / JOURNAL
+            self._file = journal.open("ab+")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -157,6 +164,15 @@ class StudyFolder:
         """Let others have it; the end of the process does the same."""
         if self._file is not None:
             self._file.close()
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Name the flag where the system has something against its folder."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"--out {path}: cannot write there: {error.strerror}") from error
 
 
 class _NoLock(JournalFileOpenLock):

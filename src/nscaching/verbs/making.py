@@ -86,10 +86,12 @@ class Train:
         graph = work.load(self.where, self.labels, self.split_seed, self.literals)
         if self.config:
             work.note_differences(graph, self.settings, user_path(self.config))
+        if self.preset:
+            work.note_preset(graph, self.settings, self.preset)
         show.graph(graph)
         out = self.out or default_out(graph, self.settings)
         if self.dry_run:
-            found, refusal = work.dry_run(graph, self.settings, out)
+            found, refusal = work.dry_run(graph, self.settings, out, self.probes)
             show.memory(found, self.json)
             if refusal:
                 raise UserError(refusal)

@@ -39,6 +39,8 @@ class Tune:
     """File of entity, tab, label lines; empty: entity_labels.tsv beside the data, if any."""
     split_seed: int = 0
     """Seed by which a single file is split 90/5/5."""
+    literals: bool = False
+    """Take the literals of RDF files for entities, too; else triples with one are left out."""
     json: Json = False
     given: Suppress[tuple[str, ...]] = ()
     """Which settings the command line names."""
@@ -57,7 +59,7 @@ class Tune:
 
         if self.out:
             StudyFolder(user_path(self.out)).check()
-        graph = work.load(self.where, self.labels, self.split_seed)
+        graph = work.load(self.where, self.labels, self.split_seed, self.literals)
         show.graph(graph)
         show_tuning.space(space)
         out = user_path(self.out) if self.out else default_out(graph, config, self.space)

@@ -41,6 +41,7 @@ __all__ = [
     "RunFolder",
     "default_out",
     "free_path",
+    "has_ended",
 ]
 
 METRICS = "metrics.jsonl"
@@ -52,6 +53,11 @@ FOLDERS = {SNAPSHOTS: SNAPSHOT, CHECKPOINTS: CHECKPOINT}
 # What a line of metrics.jsonl has at least: an epoch, or the ranking of a split.
 EPOCH_FIGURES = ("epoch", "loss", "seconds")
 RANKING_FIGURES = ("epoch", *evaluation.METRICS, "trained_seconds", "seconds")
+
+
+def has_ended(path: Path) -> bool:
+    """Say whether a training came to its end: that leaves a card and, should it be gone, a plot."""
+    return any((path / name).is_file() for name in (CARD, PLOT))
 
 
 class RunFolder:
@@ -130,9 +136,8 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to be done: that leaves a card and, should it be gone, a plot."""
-        done = any((self.path / name).is_file() for name in (CARD, PLOT))
-        return done and not self.checkpoints.files() and self.path == self.target
+        """Whether nothing is left to be done."""
+        return has_ended(self.path) and not self.checkpoints.files() and self.path == self.target
 
     def change_config(
         self,

@@ -117,7 +117,8 @@ def state(plan: Plan, out: Path | None = None) -> Statement:
 
 def _snapshots(plan: Plan, out: Path | None) -> int:
     """Return the bytes of all snapshots that are kept, or of the one on its way to the disk."""
-    return lasting.caches(plan) * min(plan.snapshots, plan.snapshots if out is None else 1)
+    count = plan.snapshots if out is None else min(plan.snapshots, 1)
+    return count * lasting.caches(plan)
 
 
 def readable(size: int) -> str:

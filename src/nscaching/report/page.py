@@ -14,7 +14,7 @@ from nscaching.report.ranking import Ranking, held_out
 from nscaching.report.results import LONG, breakdowns, headline
 from nscaching.report.setup import COMMAND, data, settings
 from nscaching.report.training import curves
-from nscaching.run_folder import CARD, METRICS, PLOT
+from nscaching.run_folder import METRICS, has_ended
 
 if TYPE_CHECKING:
     from nscaching.run import Run
@@ -83,8 +83,7 @@ def _epochs(run: Run) -> int:
 
 
 def _is_unfinished(run: Run) -> bool:
-    """Whether a run folder has none of the files that the end of training leaves."""
-    return run.path is not None and not any((run.path / f).is_file() for f in (CARD, PLOT))
+    return run.path is not None and not has_ended(run.path)
 
 
 def _unfinished(run: Run) -> str:

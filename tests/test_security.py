@@ -19,7 +19,9 @@ from helpers import TINY, random_graph
 from nscaching import KnowledgeGraph, ProbeConfig, Run, UserError, datasets, train
 from nscaching.cli import main
 from nscaching.escaping import is_obeyed, json_text, markdown, visible
-from nscaching.run_folder import FILES, default_out, free_path
+from nscaching.files import free_path
+from nscaching.run_files import FILES
+from nscaching.run_folder import default_out
 from nscaching.verbs import VERBS
 
 ROOT = Path(__file__).parents[1]

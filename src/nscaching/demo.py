@@ -7,7 +7,7 @@ from pathlib import Path
 from nscaching import show, work
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError, user_path
-from nscaching.run_folder import free_path
+from nscaching.files import free_path
 
 __all__ = ["run"]
 

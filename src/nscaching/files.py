@@ -16,7 +16,7 @@ from torch import Tensor
 from nscaching.errors import UserError
 
 __all__ = [
-    "PARTIAL", "CannotWriteError", "FolderLock", "append_lines", "own", "parse_json",
+    "PARTIAL", "CannotWriteError", "FolderLock", "append_lines", "free_path", "own", "parse_json",
     "raw_bytes", "read_lines", "read_tensors", "read_text", "save_tensors", "sync", "write_text",
     "writing",
 ]  # fmt: skip
@@ -42,6 +42,15 @@ def own(path: Path) -> Path:
     if path.is_symlink() and not path.resolve().is_relative_to(path.parent.resolve()):
         raise UserError(f"{path} is a link that leads out of its folder")
     return path
+
+
+def free_path(path: Path) -> Path:
+    """Return the path, or with a number behind its name the first that does not exist."""
+    number, free = 1, path
+    while free.exists() or free.is_symlink():
+        number += 1
+        free = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    return free
 
 
 def save_tensors(

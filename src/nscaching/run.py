@@ -23,7 +23,8 @@ from nscaching.predict import Known, predict
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import Snapshots, append_scores, read_scores, save_snapshot
 from nscaching.run_config import CONFIG, read_probes, read_record
-from nscaching.run_folder import CARD, PLOT, REPORT, RunFolder, default_out
+from nscaching.run_files import CARD, PLOT, REPORT
+from nscaching.run_folder import RunFolder, default_out
 from nscaching.tasks.neighbours import By
 from nscaching.trainer import Record, choose_device
 from nscaching.warm_start import check_sizes

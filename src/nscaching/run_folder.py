@@ -12,13 +12,14 @@ from typing import Any
 from torch import Tensor
 
 from nscaching import evaluation
-from nscaching.checkpoint import CHECKPOINT, CHECKPOINTS, Checkpoints
+from nscaching.checkpoint import Checkpoints
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError, user_path
 from nscaching.files import (
     PARTIAL,
     FolderLock,
     append_lines,
+    free_path,
     own,
     read_lines,
     read_tensors,
@@ -28,36 +29,16 @@ from nscaching.files import (
 )
 from nscaching.graph import KnowledgeGraph, Source
 from nscaching.probes import ProbeConfig
-from nscaching.probes.files import SCORES, SNAPSHOT, SNAPSHOTS, remove_snapshots
+from nscaching.probes.files import SCORES, remove_snapshots
 from nscaching.run_config import CONFIG, FORMAT, read_record, read_settings, write_config
-from nscaching.run_graph import TRIPLES, VOCABULARY, read_graph, write_graph
+from nscaching.run_files import CACHE, METRICS, MODEL, check_own, has_ended
+from nscaching.run_graph import read_graph, write_graph
 
-__all__ = [
-    "CARD",
-    "MODEL",
-    "PARTIAL",
-    "PLOT",
-    "REPORT",
-    "RunFolder",
-    "default_out",
-    "free_path",
-    "has_ended",
-]
-
-METRICS = "metrics.jsonl"
-MODEL, CACHE = "model.safetensors", "cache.safetensors"
-CARD, PLOT, REPORT = "README.md", "training.png", "report.html"
-FILES = {CONFIG, METRICS, SCORES, VOCABULARY, MODEL, CACHE, TRIPLES, CARD, PLOT, REPORT}
-FOLDERS = {SNAPSHOTS: SNAPSHOT, CHECKPOINTS: CHECKPOINT}
+__all__ = ["RunFolder", "default_out"]
 
 # What a line of metrics.jsonl has at least: an epoch, or the ranking of a split.
 EPOCH_FIGURES = ("epoch", "loss", "seconds")
 RANKING_FIGURES = ("epoch", *evaluation.METRICS, "trained_seconds", "seconds")
-
-
-def has_ended(path: Path) -> bool:
-    """Say whether a training came to its end: that leaves a card and, should it be gone, a plot."""
-    return any((path / name).is_file() for name in (CARD, PLOT))
 
 
 class RunFolder:
@@ -81,7 +62,7 @@ class RunFolder:
             raise UserError(
                 f"{self.path} exists already; choose another --out, or say --overwrite{interrupted}"
             )
-        _check_own(self.path)
+        check_own(self.path)
         FolderLock(self.path).release()
 
     def create(
@@ -192,7 +173,7 @@ class RunFolder:
         old = free_path(self.target.with_name(f"{self.target.name}.replaced{PARTIAL}"))
         if self.target.exists():
             try:
-                _check_own(self.target)
+                check_own(self.target)
                 FolderLock(self.target).release()
             except UserError as error:
                 warnings.warn(f"{error}; the new run is {self.path}", stacklevel=2)
@@ -265,32 +246,6 @@ class RunFolder:
     def read_graph(self, source: Source) -> KnowledgeGraph:
         """Read names and triples."""
         return read_graph(self.path, source)
-
-
-def _check_own(path: Path) -> None:
-    """Refuse to overwrite what is no run folder, or holds more than a run's own files."""
-    made = all((path / name).is_file() for name in (CONFIG, VOCABULARY))
-    if path.is_symlink() or not made:
-        raise UserError(f"{path} is not a run folder, so it is not overwritten")
-    for file in path.iterdir():
-        held = [file]
-        pattern = FOLDERS.get(file.name)
-        if pattern and file.is_dir() and not file.is_symlink():
-            held = [f for f in file.iterdir() if f.is_dir() or not pattern.fullmatch(f.name)]
-        elif file.name.removesuffix(PARTIAL) in FILES and not file.is_dir():
-            held = []
-        for other in held:
-            what = f"it holds {other.name}, which is no file of a run"
-            raise UserError(f"{other.parent} is not overwritten: {what}")
-
-
-def free_path(path: Path) -> Path:
-    """Return the path, or with a number behind its name the first that does not exist."""
-    number, free = 1, path
-    while free.exists() or free.is_symlink():
-        number += 1
-        free = path.with_name(f"{path.stem}-{number}{path.suffix}")
-    return free
 
 
 def default_out(graph: KnowledgeGraph, config: TrainConfig) -> Path:

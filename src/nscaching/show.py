@@ -11,7 +11,7 @@ from nscaching.evaluation import METRICS
 from nscaching.graph import KnowledgeGraph
 from nscaching.memory import Statement, readable
 from nscaching.run import Run
-from nscaching.run_folder import REPORT
+from nscaching.run_files import REPORT
 from nscaching.show_answers import classification, evaluation, export, neighbours, prediction
 from nscaching.tables import HEADINGS, metric_cells, note, print_json, print_table, say
 from nscaching.work import distinct_names

@@ -26,7 +26,8 @@ from nscaching.probes.files import Snapshots, read_scores
 from nscaching.recording import CHECKPOINT_SECONDS, Recording, resume_command
 from nscaching.run import Run
 from nscaching.run_config import CONFIG, read_probes, read_record
-from nscaching.run_folder import MODEL, RunFolder
+from nscaching.run_files import MODEL
+from nscaching.run_folder import RunFolder
 from nscaching.samplers import SAMPLERS
 from nscaching.shortage import is_shortage
 from nscaching.trainer import Progress, Record, Trainer, choose_device
@@ -72,12 +73,7 @@ def train(
     if alone is not None and (folder is not None or (probes is not None and probes.on)):
         raise UserError("checkpoints alone go with no run folder, which has its own, nor probes")
     start = _start(graph, config)
-    config = dataclasses.replace(
-        config,
-        # Absolute, so that the configuration repeats the run from anywhere.
-        pretrain=_absolute(config.pretrain),
-        generator_pretrain=_absolute(config.generator_pretrain),
-    )
+    config = _absolute_starts(config)
     threads, lock = torch.get_num_threads(), None
     try:
         if alone is not None:
@@ -259,5 +255,11 @@ def _start(graph: KnowledgeGraph, config: TrainConfig) -> dict[str, Tensor] | No
     return warm_start("--pretrain", config.pretrain, graph, config.model, config.dim)
 
 
-def _absolute(path: str) -> str:
-    return str(user_path(path).resolve()) if path else ""
+def _absolute_starts(config: TrainConfig) -> TrainConfig:
+    """Return the settings with absolute paths, so that they repeat the run from anywhere."""
+    starts: dict[str, Any] = {
+        name: str(user_path(path).resolve())
+        for name in ("pretrain", "generator_pretrain")
+        if (path := getattr(config, name))
+    }
+    return dataclasses.replace(config, **starts)

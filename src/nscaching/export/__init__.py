@@ -11,9 +11,9 @@ import torch
 from nscaching.errors import UserError, unknown, user_path
 from nscaching.export import binary, parquet, text
 from nscaching.export._vectors import Format, Progress, Vectors
+from nscaching.files import PARTIAL, free_path
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import Model, finite
-from nscaching.run_folder import PARTIAL, free_path
 
 __all__ = ["FORMATS", "Vectors", "export", "load_vectors", "vectors_of"]
 

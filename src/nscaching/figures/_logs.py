@@ -13,16 +13,16 @@ from nscaching import datasets
 from nscaching.config import TrainConfig, flag
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
+from nscaching.probes.files import SCORES
 from nscaching.run import Run
 from nscaching.run_folder import RunFolder
 from nscaching.trainer import Record
 
 __all__ = [
-    "SCORES", "Log", "alike", "by_sampler", "compare", "grouped", "in_order", "labels", "read",
+    "Log", "alike", "by_sampler", "compare", "grouped", "in_order", "labels", "read",
     "traced_split",
 ]  # fmt: skip
 
-SCORES = "scores.jsonl"
 SAMPLERS = {"bernoulli": "Bernoulli", "igan": "IGAN", "kbgan": "KBGAN", "nscaching": "NSCaching"}
 # Settings that tell no line from another.
 SILENT = {"device", "threads", "kernels", "pretrain", "generator_pretrain"}

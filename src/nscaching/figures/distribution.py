@@ -10,9 +10,10 @@ import numpy as np
 
 from nscaching.errors import UserError
 from nscaching.escaping import shorten
-from nscaching.figures._logs import SCORES, Log
+from nscaching.figures._logs import Log
 from nscaching.figures._pages import Line, Page, Panel, Row, evenly
 from nscaching.graph import SPLITS, KnowledgeGraph
+from nscaching.probes.files import SCORES
 from nscaching.trainer import Record
 
 __all__ = ["pages"]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nscaching.errors import UserError, user_path
+from nscaching.files import PARTIAL, free_path
 from nscaching.report.page import render
-from nscaching.run_folder import PARTIAL, free_path
 
 if TYPE_CHECKING:
     from nscaching.run import Run

@@ -14,7 +14,7 @@ from nscaching.report.ranking import Ranking, held_out
 from nscaching.report.results import LONG, breakdowns, headline
 from nscaching.report.setup import COMMAND, data, settings
 from nscaching.report.training import curves
-from nscaching.run_folder import METRICS, has_ended
+from nscaching.run_files import METRICS, has_ended
 
 if TYPE_CHECKING:
     from nscaching.run import Run

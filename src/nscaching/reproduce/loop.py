@@ -27,7 +27,7 @@ from nscaching.reproduce.tables import Row, Summary, rows, summaries
 from nscaching.reproduce.task import Task
 from nscaching.reproduce.unfinished import clear, unfinished
 from nscaching.run import Run
-from nscaching.run_folder import CARD
+from nscaching.run_files import CARD
 from nscaching.signals import Signals
 from nscaching.trainer import Record
 from nscaching.training import train

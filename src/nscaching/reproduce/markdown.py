@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nscaching.errors import UserError
+from nscaching.files import PARTIAL
 from nscaching.reproduce.store import Store
 from nscaching.reproduce.tables import PROTOCOLS, Figure, Row, Summary
 from nscaching.reproduce.task import Task
-from nscaching.run_folder import PARTIAL
 
 __all__ = ["check_own", "left_out", "markdown", "mean", "number", "signed", "write"]
 

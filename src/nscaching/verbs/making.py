@@ -126,8 +126,8 @@ class Compare:
     def run(self) -> None:
         """Print the table and draw the plot."""
         from nscaching import show, work
+        from nscaching.files import free_path
         from nscaching.run import Run
-        from nscaching.run_folder import free_path
 
         runs = [Run.load(path, "cpu") for path in self.paths]
         plot = user_path(self.plot) if self.plot else free_path(Path("compare.png"))

@@ -8,7 +8,7 @@ from nscaching.figures._pages import Line, Page, Panel, Row, evenly
 __all__ = ["pages"]
 
 MEASURES = {"mrr": "MRR", "hits@10": "Hit@10"}
-SPREAD = 30  # times are drawn on a logarithmic axis where they differ by more than this
+SPREAD = 30  # times are drawn on logarithmic axes where those of a panel differ by more than this
 
 
 def pages(logs: list[Log], notes: list[str]) -> list[Page]:
@@ -24,6 +24,8 @@ def _page(model: str, logs: list[Log], split: str, suffix: str) -> Page:
     logs = in_order(logs)
     names = dict(zip(map(id, logs), by_sampler(logs), strict=True))
     columns = grouped(logs, lambda log: log.data)
+    # One kind of axis for a page: panels side by side are read together.
+    log_x = any(_spread(group, split) > SPREAD for group in columns.values())
     panels = []
     for i, (measure, heading) in enumerate(MEASURES.items()):
         for j, (data, group) in enumerate(columns.items()):
@@ -34,10 +36,14 @@ def _page(model: str, logs: list[Log], split: str, suffix: str) -> Page:
             title = () if i and len(columns) > 1 else (data,)
             x_label = "seconds of training" if i or len(columns) == 1 else ""
             what = "test" if split == "test" else "validation"
-            seconds = [row["seconds"] for line in lines for row in line.rows]
-            log_x = max(seconds) > SPREAD * max(min(seconds), 1e-9)
             panels.append(Panel(x_label, "" if j else f"{what} {heading}", lines, title, log_x))
     return Page(panels, max(2, len(columns)), model, suffix, panel_height=2.9)
+
+
+def _spread(logs: list[Log], split: str) -> float:
+    """Return how many times the first second of some runs fits into the last one."""
+    seconds = [record["trained_seconds"] for log in logs for record in evenly(log.rankings(split))]
+    return max(seconds) / max(min(seconds), 1e-9)
 
 
 def _rows(log: Log, split: str, measure: str) -> list[Row]:

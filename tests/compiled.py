@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from pathlib import Path
@@ -22,6 +23,15 @@ def _step() -> None:
     learner.step(*random_steps(model, [2])[0], torch.zeros(4, dtype=torch.float64))
 
 
+def _many() -> None:
+    model = new_model("TransD")
+    batch, negatives = random_steps(model, [2])[0]
+    learner = new_kernels("numba").learner(
+        model, dataclasses.replace(LEARNING, objective="shifted")
+    )
+    learner.step(batch, negatives, torch.zeros(4, dtype=torch.float64))
+
+
 def _refresh_and_rank() -> None:
     kernels, graph = new_kernels("numba"), random_graph()
     case = one_case(batch=2, name="TransD")
@@ -38,7 +48,7 @@ def compile_together(folder: Path) -> None:
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers == 1:
         return  # what is needed compiles when it is
-    for part in [_step, _refresh_and_rank][worker::workers]:
+    for part in [_step, _refresh_and_rank, _many][worker::workers]:
         part()
     (folder / f"compiled-{worker}").touch()
     late = time.monotonic() + 60

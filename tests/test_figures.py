@@ -427,7 +427,7 @@ def test_a_time_axis_has_numbers_and_long_names_are_cut(tmp_path, monkeypatch):
             record["trained_seconds"] = float(at)
     (page,), _ = pages_of(convergence, found)
     figure = saved(page, tmp_path, monkeypatch)
-    assert [axes.get_xscale() for axes in figure.axes[:5]] == ["linear"] + ["log"] * 4
+    assert [axes.get_xscale() for axes in figure.axes[:5]] == ["log"] * 5
     width = figure.get_figwidth() * figure.dpi
     for axes in figure.axes:
         labels = axes.get_xticklabels(which="both")

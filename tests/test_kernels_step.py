@@ -353,13 +353,14 @@ def test_adam_goes_on_moving_rows_without_a_gradient(path, name):
 @fast_twins  # an interpreter has one thread
 @models
 @pytest.mark.parametrize("rows", [False, True])
-def test_threads_do_not_change_a_step(twin, name, rows):
+@pytest.mark.parametrize("objective", ["margin", "shifted"])  # of one negative and, in form, many
+def test_threads_do_not_change_a_step(twin, name, rows, objective):
     found = []
     for count in (1, 2):
         model = new_model(name, 31, 3, 20)
         with threads(count):
             kernels = new_kernels(twin)
-        learner = kernels.learner(model, Learning("margin", 5.0, 0.01, 0.003, rows))
+        learner = kernels.learner(model, Learning(objective, 5.0, 0.01, 0.003, rows))
         sums = new_sums()
         for batch, negatives in random_steps(model, [41, 7, 60]):
             learner.step(batch, negatives, sums)
@@ -384,13 +385,37 @@ def test_where_arrays_lie_does_not_change_a_step(name, dim):
     for _ in range(8):
         model = new_model(name, 31, 3, dim, 2)
         learner = new_kernels("numba").learner(model, Learning("margin", 5.0, 0.01, 0.0))
-        learner._room(60)
+        learner._make_room(60, 3 * 60, 3 * 60)
         for array in ("g_entity", "g_shift", "g_relation", "g_direction"):
             setattr(learner, array, elsewhere(getattr(learner, array), random))
         taken = [np.empty(random.integers(1, 2000), np.uint8) for _ in range(20)]
         sums = new_sums()
         for batch, negatives in random_steps(model, [41, 1, 60]):
             learner.step(batch, negatives, sums)
+            taken.pop()
+        found.append([*parameters(model).values(), sums])
+    for other in found[1:]:
+        assert all(torch.equal(*pair) for pair in zip(found[0], other, strict=True))
+
+
+@models
+@pytest.mark.parametrize("dim", [3, 20, 33])
+def test_where_arrays_lie_does_not_change_a_step_of_many(name, dim):
+    random, found = np.random.default_rng(dim), []
+    given = torch.Generator().manual_seed(dim)
+    batch = plain_batch(*(torch.randint(below, (40,), generator=given) for below in (31, 3, 31)))
+    entity = torch.randint(31, (40, 6), generator=given)
+    drawn = batch.corrupt(torch.arange(40) % 2 == 0, entity, entity)
+    for _ in range(8):
+        model = new_model(name, 31, 3, dim, 2)
+        learner = new_kernels("numba").learner(model, Learning("shifted", 5.0, 0.01, 0.0), 6)
+        learner._make_room(40, 40 * 8, 31)
+        for array in ("g_entity", "g_shift", "g_relation", "g_direction"):
+            setattr(learner, array, elsewhere(getattr(learner, array), random))
+        taken = [np.empty(random.integers(1, 2000), np.uint8) for _ in range(20)]
+        sums = new_sums()
+        for _ in range(3):
+            learner.step(batch, drawn, sums)
             taken.pop()
         found.append([*parameters(model).values(), sums])
     for other in found[1:]:

@@ -36,8 +36,11 @@ SETTINGS = [
     {"model": "TransD", "kernels": "reference", "optimizer": "adagrad"},
     {"filter_known": True, "n1": 7},
     {"sampler": "kbgan", "generator": "DistMult"},
+    {"sampler": "kbgan", "generator": "TransD"},
+    {"sampler": "kbgan", "generator": "RotatE"},
     {"sampler": "igan", "generator": "TransD"},
     {"sampler": "self-adversarial", "model": "RotatE"},
+    {"sampler": "self-adversarial", "model": "TransE"},
     {"sampler": "none", "model": "ComplEx", "optimizer": "adagrad", "penalty_norm": "n3"},
     {"sampler": "none", "model": "DistMult", "objective": "kvsall"},
 ]
@@ -110,9 +113,14 @@ def test_what_lasts_is_exact(settings):
     known = size(sampler._known, sampler._exhausted, getattr(learner, "answers", {}))
     assert lasting.known_triples(plan) == known
     if plan.generator is not None:
-        tables = list(sampler.generator.parameters())
-        states = list(sampler.scorer.optimizer.state.values())
-        made_of = size(sampler.generator.state_dict(), [t.grad for t in tables], states)
+        scorer, made_of = sampler.scorer, size(sampler.generator.state_dict())
+        assert plan.compiled_generator == (not isinstance(scorer, AutogradLearner))
+        if plan.compiled_generator:
+            own = {name: rows for name, rows in scorer.ready.items() if name in scorer.unit}
+            made_of += size(scorer.means, scorer.squares, own, scorer.shift, scorer.moved)
+        else:
+            made_of += size([table.grad for table in sampler.generator.parameters()])
+            made_of += size(list(scorer.optimizer.state.values()))
         assert lasting.generator(plan) == made_of
 
 

@@ -43,7 +43,7 @@ def _page(model: str, logs: list[Log], split: str, suffix: str) -> Page:
 def _spread(logs: list[Log], split: str) -> float:
     """Return how many times the first second of some runs fits into the last one."""
     seconds = [record["trained_seconds"] for log in logs for record in evenly(log.rankings(split))]
-    return max(seconds) / max(min(seconds), 1e-9)
+    return float(max(seconds) / max(min(seconds), 1e-9))
 
 
 def _rows(log: Log, split: str, measure: str) -> list[Row]:

@@ -21,7 +21,7 @@ from nscaching.kernels.optimizers import (
 from nscaching.models import Model
 from nscaching.objectives import logistic, margin_ranking
 
-__all__ = ["BETAS", "AutogradLearner", "Learner", "Learning", "Scorer", "losses"]
+__all__ = ["BETAS", "AutogradLearner", "Learner", "Learning", "Scorer", "slopes_of_many"]
 
 
 class Learner(ABC):
@@ -81,6 +81,33 @@ def losses(
     if learning.objective == "shifted":
         return logistic(positive + margin, negative + margin, weight)
     return logistic(positive, negative, weight)  # Eq. 2
+
+
+class CompiledLearner(Scorer, Protocol):
+    """One that scores candidates without autograd."""
+
+    learning: Learning
+
+
+def slopes_of_many(
+    learner: CompiledLearner, batch: Batch, negatives: Negatives
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Score the true entity and all false ones; what follows from the scores, torch can do.
+
+    Returns which heads are replaced [B], the entities [B, 1 + K], the losses and whether they
+    teach something [B], and the slopes of the losses by the scores [B, 1 + K].
+    """
+    replace = negatives.replace_head
+    if replace is None:  # which a sampler of one side may leave open for a single negative
+        replace = negatives.head[:, 0] != batch.head
+    true = torch.where(replace, batch.head, batch.tail).unsqueeze(1)
+    false = torch.where(replace.unsqueeze(1), negatives.head, negatives.tail)
+    entity = torch.cat([true, false], 1)
+    scores = learner.scores(batch, replace, entity).requires_grad_()
+    parts = scores[:, 0], scores[:, 1:], negatives.adversarial
+    loss, teaching = losses(learner.learning, *parts)
+    (slopes,) = torch.autograd.grad(loss.sum(), scores)
+    return replace, entity, loss.detach(), teaching, slopes
 
 
 class AutogradLearner(Learner):

@@ -2,169 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from nscaching.batches import Batch, Negatives
-from nscaching.checkpoint import State, join, part
 from nscaching.config import TrainConfig
-from nscaching.graph import Side
 from nscaching.kernels import random
 from nscaching.kernels._base import CacheAccess, Kernels, Known
-from nscaching.kernels.codes import DIRECTIONS, FORMS, KINDS, STRATEGIES, TRANSD, UNIT
-from nscaching.kernels.cpu import adam as cpu_adam
+from nscaching.kernels.codes import FORMS, KINDS, STRATEGIES
 from nscaching.kernels.cpu import rank as cpu_rank
 from nscaching.kernels.cpu import refresh as cpu_refresh
-from nscaching.kernels.cpu import step as cpu_step
 from nscaching.kernels.distances import with_gradient
-from nscaching.kernels.learner import BETAS, Learner, Learning
+from nscaching.kernels.learner import Learner, Learning, Scorer
+from nscaching.kernels.numba_learner import NO_ROWS, NONE, Array, NumbaLearner
 from nscaching.kernels.threads import Threads
 from nscaching.models import Form, Model
-from nscaching.objectives import LOGISTIC_ZERO
 
-__all__ = ["NumbaKernels", "NumbaLearner"]
-
-Array = npt.NDArray[Any]
-
-NONE = np.empty(0, np.float32)
-NO_ROWS = np.empty((0, 0), np.float32)
+__all__ = ["NumbaKernels"]
 
 
-class NumbaLearner(Learner):
-    """Gradient steps of the models whose gradients are compiled; keeps their rows ready."""
-
-    def __init__(self, model: Model, learning: Learning, threads: Threads) -> None:
-        self.model, self.learning, self.threads = model, learning, threads
-        self.kind, self.norm = KINDS[type(model)], model.norm
-        self.steps = 0
-        self.tables = {name: table.detach().numpy() for name, table in model.named_parameters()}
-        self.means = {name: np.zeros_like(table) for name, table in self.tables.items()}
-        self.squares = {name: np.zeros_like(table) for name, table in self.tables.items()}
-        self.moved = np.zeros(model.entities, np.uint8)
-        self.unit, self.direction = UNIT.get(self.kind, ()), DIRECTIONS.get(self.kind, "")
-        self.ready = {
-            name: np.empty_like(table) if name in self.unit else table
-            for name, table in self.tables.items()
-        }
-        self.rows, self.relations = self.ready["entity"], self.ready["relation"]
-        self.directions = self.ready[self.direction] if self.direction else NO_ROWS
-        has_shift = self.kind == TRANSD
-        self.shift = np.empty(model.entities, np.float32) if has_shift else NONE
-        self.reload()
-        self._room(0)
-
-    def reload(self) -> None:
-        """Make all rows ready anew."""
-        for name in self.unit:
-            self.ready[name][:] = F.normalize(torch.from_numpy(self.tables[name])).numpy()
-        if self.shift.size:
-            self.shift[:] = (self.rows * self.tables["entity_projection"]).sum(1)
-
-    def checkpoint(self) -> State:
-        """Return means, squares and steps; and the rows that are ready.
-
-        Made anew, these would not be the same to the last bit.
-        """
-        parts = {"mean": self.means, "square": self.squares}
-        parts["ready"] = {name: self.ready[name] for name in self.unit}
-        parts["rows"] = {"moved": self.moved, "shift": self.shift}
-        tensors = {
-            kind: {name: torch.from_numpy(rows) for name, rows in tables.items()}
-            for kind, tables in parts.items()
-        }
-        return join(**tensors, steps=dict.fromkeys(self.tables, self.steps))
-
-    def restore(self, state: State) -> None:
-        """Take what a checkpoint holds; another kind of learner leaves no rows that are ready."""
-        for kind, tables in (("mean", self.means), ("square", self.squares)):
-            for name, table in tables.items():
-                table[:] = state[f"{kind}.{name}"].numpy()
-        self.steps = max(part(state, "steps").values())
-        self.moved[:] = 1
-        self.reload()
-        if "rows.moved" in state:
-            self.moved[:] = state["rows.moved"].numpy()
-            self.shift[:] = state["rows.shift"].numpy()
-            for name in self.unit:
-                self.ready[name][:] = state[f"ready.{name}"].numpy()
-
-    def _room(self, batch: int) -> None:
-        """Make room for the gradients of a batch."""
-        size, relation = self.rows.shape[1], self.relations.shape[1]
-        self.g_entity = np.empty((batch, 3, size), np.float32)
-        self.g_shift = np.empty((batch if self.shift.size else 0, 3), np.float32)
-        self.g_relation = np.empty((batch, relation), np.float32)
-        self.g_direction = np.empty((batch if self.direction else 0, relation), np.float32)
-        self.active = np.empty(batch, np.bool_)
-        self.loss, self.teaching = np.empty(batch, np.float32), np.empty(batch, np.bool_)
-        self.order, self.spare, self.touched = np.empty((3, 3 * batch), np.int64)
-        self.starts = np.empty(3 * batch + 1, np.int64)
-
-    def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
-        """Learn from a batch with one negative per triple, of which one side was replaced."""
-        n, run = len(batch), self.threads.run
-        if n > len(self.loss):
-            self._room(n)
-        head, relation, tail = (c.numpy() for c in (batch.head, batch.relation, batch.tail))
-        false_head, false_tail = negatives.head[:, 0].numpy(), negatives.tail[:, 0].numpy()
-        margin = self.learning.margin if self.learning.objective == "margin" else -1.0
-        run(
-            cpu_step.gradients, n, self.kind, self.norm, margin, LOGISTIC_ZERO,
-            float(self.learning.cubes), self.rows, self.shift, self.relations, self.directions,
-            head, relation, tail, false_head, false_tail,
-            self.g_entity, self.g_shift, self.g_relation, self.g_direction,
-            self.active, self.loss, self.teaching,
-        )  # fmt: skip
-        self.steps += 1
-        size = self.learning.lr / (1 - BETAS[0] ** self.steps)
-        root = (1 - BETAS[1] ** self.steps) ** -0.5
-        adam = (self.learning.rows, size, root, self.learning.weight_decay)
-        false = np.where(false_head != head, false_head, false_tail)
-        group = self._group(np.stack([head, tail, false], 1))
-        projection = self._state("entity_projection") if self.shift.size else (NO_ROWS,) * 3
-        squares = run(
-            cpu_adam.update_entities, group[0] if self.learning.rows else self.model.entities,
-            "entity" in self.unit, *group, self.g_entity.reshape(-1, self.rows.shape[1]),
-            self.g_shift.reshape(-1), *adam, *self._state("entity"), self.rows,
-            *projection, self.shift, self.moved,
-        )  # fmt: skip
-        group = self._group(relation[:, None])
-        gradients = {"relation": self.g_relation}
-        if self.direction:
-            gradients[self.direction] = self.g_direction
-        for name, gradient in gradients.items():
-            squares += run(
-                cpu_adam.update_relations,
-                group[0] if self.learning.rows else self.model.relations,
-                name in self.unit, *group, gradient, *adam, *self._state(name), self.ready[name],
-            )  # fmt: skip
-        loss, teaching = self.loss[:n].sum(dtype=np.float64), self.teaching[:n].sum()
-        total = sums.numpy()
-        total[:3] += loss, teaching, np.sqrt(sum(squares))
-        total[3] += np.isfinite(total[0])
-
-    def _group(self, ids: Array) -> tuple[int, Array, Array, Array]:
-        """Group the positions of ids [B, n] that have a gradient by id."""
-        arrays = self.order, self.spare, self.touched, self.starts
-        different = cpu_adam.group(ids, self.active, *arrays)
-        return different, self.touched, self.starts, self.order
-
-    def _state(self, name: str) -> tuple[Array, Array, Array]:
-        return self.tables[name], self.means[name], self.squares[name]
-
-    def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Array:
-        """Make the query vectors [n, D] of the ready rows."""
-        out = np.empty((len(anchor), self.rows.shape[1]), np.float32)
-        self.threads.run(
-            cpu_step.queries, len(anchor), self.kind, side is Side.HEAD, self.rows, self.shift,
-            self.relations, self.directions, anchor.numpy(), relation.numpy(), out,
-        )  # fmt: skip
-        return out
+def _is_known(model: Model) -> bool:
+    """Say whether its gradients are compiled."""
+    return type(model) in KINDS and model.entity.dtype == torch.float32
 
 
 class NumbaKernels(Kernels):
@@ -181,11 +40,16 @@ class NumbaKernels(Kernels):
 
     def learner(self, model: Model, learning: Learning, count: int = 1) -> Learner:
         """Return a compiled learner where there is one."""
-        known = type(model) in KINDS and model.entity.dtype == torch.float32
-        if not (known and learning.compiled and count == 1):
+        if not (_is_known(model) and learning.many_compiled):
             return super().learner(model, learning, count)
         self._learner = NumbaLearner(model, learning, self.threads)
         return self._learner
+
+    def scorer(self, model: Model, learning: Learning) -> Scorer:
+        """Return a compiled one where there is one."""
+        if not _is_known(model):
+            return super().scorer(model, learning)
+        return NumbaLearner(model, learning, self.threads)
 
     @torch.no_grad()
     def refresh(self, asked: CacheAccess) -> None:

@@ -14,7 +14,7 @@ from nscaching.checkpoint import State, join, part
 from nscaching.kernels.codes import COMPLEX, DIRECTIONS, FORMS, KINDS, TRANSD, UNIT
 from nscaching.kernels.gpu import adam, candidates, cubes, step
 from nscaching.kernels.gpu.launch import CHUNK, warps_of
-from nscaching.kernels.learner import BETAS, Learner, Learning, losses
+from nscaching.kernels.learner import BETAS, Learner, Learning, slopes_of_many
 from nscaching.models import Model
 from nscaching.objectives import LOGISTIC_ZERO
 
@@ -149,17 +149,8 @@ class TritonLearner(Learner):
         )  # fmt: skip
 
     def _learn_from_many(self, batch: Batch, negatives: Negatives) -> None:
-        """Score the true entity and all false ones; what follows from the scores, torch can do."""
-        replace = negatives.replace_head
-        if replace is None:  # which a sampler of one side may leave open for a single negative
-            replace = negatives.head[:, 0] != batch.head
-        true = torch.where(replace, batch.head, batch.tail).unsqueeze(1)
-        false = torch.where(replace.unsqueeze(1), negatives.head, negatives.tail)
-        entity = torch.cat([true, false], 1)  # [B, 1 + K]
-        scores = self.scores(batch, replace, entity).requires_grad_()
-        loss, teaching = losses(self.learning, scores[:, 0], scores[:, 1:], negatives.adversarial)
-        (slopes,) = torch.autograd.grad(loss.sum(), scores)
-        self.losses[: len(batch)].copy_(loss.detach())
+        replace, entity, loss, teaching, slopes = slopes_of_many(self, batch, negatives)
+        self.losses[: len(batch)].copy_(loss)
         self.teachings[: len(batch)].copy_(teaching)
         self._add_gradients(batch, replace, entity, slopes)
 

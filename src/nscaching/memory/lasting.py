@@ -142,8 +142,8 @@ def generator(plan: Plan) -> int:
         return 0
     model = plan.generator
     if plan.compiled_generator:
-        tables = model_state(model) + 2 * _parameters(model)
-        return tables + _whole_gradients(model) + _unit_rows_of(model)
+        tables = model_state(model) + 2 * _parameters(model) + _unit_rows_of(model)
+        return tables + (_whole_gradients(model) if plan.kernels == "triton" else model.entities)
     state = 2 * _parameters(model) + FLOAT * len(list(model.parameters()))
     return model_state(model) + _parameters(model) + state
 

@@ -57,14 +57,23 @@ def _tables(model: Model) -> int:
 
 
 def _compiled_step(plan: Plan) -> int:
-    model, batch = plan.model, plan.batch
-    kind = KINDS[type(model)]
-    relation = 2 if kind in DIRECTIONS else 1
-    numbers = 3 * model.entity.shape[1] + relation * model.relation.shape[1]
-    numbers += 3 if kind == TRANSD else 0
-    # Gradients apart for each triple, and their places in order; on a GPU they are in tables.
-    apart = batch * (FLOAT * numbers + 4 * 3 * LONG) if plan.kernels == "numba" else 0
-    return apart + (18 + 8 * (1 + plan.negatives)) * LONG * batch
+    count = plan.negatives
+    apart = _gradients_apart(plan.model, plan.batch, count) if plan.kernels == "numba" else 0
+    return apart + (18 + 8 * (1 + count)) * LONG * plan.batch
+
+
+def _gradients_apart(model: Model, batch: int, count: int) -> int:
+    """Return the bytes of what loops on the CPU keep of a batch; on a GPU there are tables.
+
+    Of one negative these are gradients apart for each triple; of many, or candidates, what each
+    triple has beside them, and a gradient for each entity. And places of entities, in order.
+    """
+    kind, size = KINDS[type(model)], model.entity.shape[1]
+    relation = (2 if kind in DIRECTIONS else 1) * model.relation.shape[1]
+    places = batch * (3 if count == 1 else 2 + count)
+    by_entities = places if count == 1 else min(places, model.entities) + 2 * batch
+    width = size + (1 if kind == TRANSD else 0)
+    return FLOAT * (batch * relation + by_entities * width) + 5 * LONG * places
 
 
 def _autograd_step(plan: Plan) -> int:
@@ -124,8 +133,9 @@ def _generating(plan: Plan, model: Model) -> int:
     tables = 2 * size(model.entity)  # gradients by autograd
     if plan.config.sampler.casefold() == "igan":
         return tables + 2 * _against_all(model, plan.batch, sides=1)
-    candidates = plan.batch * plan.config.n1
+    candidates, on_cpu = plan.batch * plan.config.n1, plan.kernels == "numba"
     if plan.compiled_generator:  # ids, scores, chances, slopes; rows are read where they are
-        return 12 * LONG * candidates
+        apart = _gradients_apart(model, plan.batch, plan.config.n1) if on_cpu else 0
+        return apart + 12 * LONG * candidates
     row = FLOAT * model.entity.shape[1]
     return tables + candidates * (6 * row + 6 * LONG) + _matrices(model, 2 * candidates)

@@ -98,15 +98,14 @@ class Plan:
         )
         if not self.sampler.one_side or type(self.model) not in KINDS:
             return False
-        if self.kernels == "triton":
-            return learning.many_compiled
-        return self.kernels == "numba" and self.negatives == 1 and learning.compiled
+        return self.kernels != "reference" and learning.many_compiled
 
     @property
     def compiled_generator(self) -> bool:
         """Whether the gradients of a generator are compiled."""
         known = self.generator is not None and type(self.generator) in KINDS
-        return known and self.kernels == "triton" and self.config.sampler.casefold() != "igan"
+        fast = self.kernels != "reference"
+        return known and fast and self.config.sampler.casefold() != "igan"
 
     def keys(self, side: Side) -> int:
         """Return the number of different queries of training on a side."""

@@ -12,7 +12,7 @@ from nscaching.kernels.codes import DISTANCE, DOT, TOP, UNIFORM
 from nscaching.kernels.cpu.random import COMPILE, bits, gumbel, stream_of
 from nscaching.models import MODULI
 
-__all__ = ["dot", "refresh"]
+__all__ = ["AHEAD", "distance", "dot", "fetch", "refresh"]
 
 # Rows are asked for this many candidates ahead, a cache line (of 16 numbers) at a time.
 AHEAD, LINE = 8, 16
@@ -42,6 +42,13 @@ def _prefetch(typing, table, row, column):
         return context.get_dummy_value()
 
     return types.void(table, types.intp, types.intp), generate
+
+
+@njit(**COMPILE)
+def fetch(rows, row):
+    """Ask for a row before it is needed."""
+    for line in range(0, rows.shape[1], LINE):
+        _prefetch(rows, np.intp(row), line)
 
 
 @njit(**COMPILE)
@@ -156,8 +163,7 @@ def refresh(
         if strategy != UNIFORM:
             for c in range(count):
                 if c + AHEAD < count:
-                    for line in range(0, rows.shape[1], LINE):
-                        _prefetch(rows, np.intp(ids[c + AHEAD]), line)
+                    fetch(rows, ids[c + AHEAD])
                 row = rows[ids[c]]
                 if form == DOT:
                     values[c] = dot(query[i], row)

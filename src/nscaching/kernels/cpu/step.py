@@ -14,7 +14,7 @@ from nscaching.kernels.codes import COMPLEX, DISTMULT, TRANSE, TRANSH
 from nscaching.kernels.cpu.random import COMPILE
 from nscaching.kernels.cpu.refresh import dot
 
-__all__ = ["gradients", "queries"]
+__all__ = ["ask", "gradients", "penalise", "project", "project_back", "queries"]
 
 TINY = np.float32(1e-12)  # the least length that a vector is divided by
 ZERO, ONE = np.float32(0), np.float32(1)
@@ -257,24 +257,28 @@ def gradients(
 
 
 @njit(**COMPILE)
+def ask(kind, is_head, row, shift, r, v, q):
+    """Make the query vector of an anchor's row and a relation when head or tail is asked for."""
+    sign = -ONE if is_head else ONE
+    if kind == DISTMULT:
+        for j in range(q.size):
+            q[j] = row[j] * r[j]
+    elif kind == COMPLEX:
+        d = q.size // 2
+        for j in range(d):
+            r_re, r_im = r[j], sign * r[d + j]
+            q[j] = row[j] * r_re - row[d + j] * r_im
+            q[d + j] = row[j] * r_im + row[d + j] * r_re
+    else:
+        project(kind, row, shift, v, q)
+        for j in range(q.size):
+            q[j] += sign * r[j]
+
+
+@njit(**COMPILE)
 def queries(begin, end, kind, is_head, rows, shift, relations, directions, anchor, relation, out):
     """Make the query vectors [begin:end] of (anchor, relation) when head or tail is asked for."""
-    none = np.empty(0, np.float32)
     for i in range(begin, end):
-        row, r, q = rows[anchor[i]], relations[relation[i]], out[i]
-        if kind == DISTMULT:
-            for j in range(q.size):
-                q[j] = row[j] * r[j]
-        elif kind == COMPLEX:
-            d = q.size // 2
-            sign = -ONE if is_head else ONE
-            for j in range(d):
-                r_re, r_im = r[j], sign * r[d + j]
-                q[j] = row[j] * r_re - row[d + j] * r_im
-                q[d + j] = row[j] * r_im + row[d + j] * r_re
-        else:
-            v = directions[relation[i]] if directions.size else none
-            project(kind, row, shift[anchor[i]] if shift.size else ZERO, v, q)
-            sign = -ONE if is_head else ONE
-            for j in range(q.size):
-                q[j] += sign * r[j]
+        a, r = anchor[i], relation[i]
+        v = directions[r] if directions.size else relations[r]
+        ask(kind, is_head, rows[a], shift[a] if shift.size else ZERO, relations[r], v, out[i])

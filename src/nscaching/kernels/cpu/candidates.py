@@ -1,0 +1,193 @@
+"""Many candidates of a triple, compiled for CPUs: their scores, and gradients by given slopes.
+
+All candidates of a triple take the place of its head, or all of its tail: they share a query. So
+there are two passes over candidates: by triple, for what the query needs, and by entity, for what
+it is itself moved by. Both go through rows that stay near the processor; gradients of candidates,
+each kept apart, would not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from nscaching.kernels.codes import DISTMULT, TRANSE
+from nscaching.kernels.cpu.random import COMPILE
+from nscaching.kernels.cpu.refresh import AHEAD, distance, dot, fetch
+from nscaching.kernels.cpu.step import ONE, ZERO, ask, penalise, project, project_back
+
+__all__ = ["by_entity", "by_query", "score"]
+
+
+@njit(**COMPILE)
+def score(
+    begin, end, kind, norm, rows, shift, relations, directions,
+    head, relation, tail, replace_head, candidates, out,
+):  # fmt: skip
+    """Score the candidates [B, K] of the triples [begin:end] → out [B, K]."""
+    q, p = np.empty(rows.shape[1], np.float32), np.empty(rows.shape[1], np.float32)
+    count = candidates.shape[1]
+    for i in range(begin, end):
+        a, r = tail[i] if replace_head[i] else head[i], relation[i]
+        v = directions[r] if directions.size else relations[r]
+        ask(kind, replace_head[i], rows[a], shift[a] if shift.size else ZERO, relations[r], v, q)
+        for k in range(count):
+            if k + AHEAD < count:
+                fetch(rows, candidates[i, k + AHEAD])
+            e = candidates[i, k]
+            if kind < TRANSE:
+                out[i, k] = dot(q, rows[e])
+            elif kind == TRANSE:
+                out[i, k] = -distance(q, rows[e], norm)
+            else:
+                project(kind, rows[e], shift[e] if shift.size else ZERO, v, p)
+                out[i, k] = -distance(q, p, norm)
+
+
+# Rows are not given names inside of loops over candidates: Numba would count who holds them.
+
+
+@njit(**COMPILE)
+def add_scaled(scale, row, total):
+    for i in range(row.size):
+        total[i] += scale * row[i]
+
+
+@njit(**COMPILE)
+def add_slope(norm, slope, q, p, total):
+    """Add slope·∂f by q − p to ``total``, with f = −‖q − p‖."""
+    if norm == 1:
+        for i in range(q.size):
+            difference = q[i] - p[i]
+            # Twice as fast as np.sign, which asks whether it is a number.
+            total[i] += slope * (np.float32(difference < 0) - np.float32(difference > 0))
+    else:
+        length = distance(q, p, norm)
+        scale = -slope / length if length > 0 else ZERO
+        for i in range(q.size):
+            total[i] += scale * (q[i] - p[i])
+
+
+@njit(**COMPILE)
+def match_back(kind, is_head, g_q, anchor, r, g_anchor, g_r):
+    """Take the gradient by the query of DistMult or ComplEx back to anchor and relation."""
+    if kind == DISTMULT:
+        for i in range(g_q.size):
+            g_anchor[i] = g_q[i] * r[i]
+            g_r[i] = g_q[i] * anchor[i]
+        return
+    d = g_q.size // 2
+    sign = -ONE if is_head else ONE  # the query for a head is made with the conjugate of r
+    for i in range(d):
+        g_re, g_im, a_re, a_im = g_q[i], g_q[d + i], anchor[i], anchor[d + i]
+        r_re, r_im = r[i], sign * r[d + i]
+        g_anchor[i] = g_re * r_re + g_im * r_im
+        g_anchor[d + i] = g_im * r_re - g_re * r_im
+        g_r[i] = g_re * a_re + g_im * a_im
+        g_r[d + i] = sign * (g_im * a_re - g_re * a_im)
+
+
+@njit(**COMPILE)
+def by_query(
+    begin, end, kind, norm, cubes, rows, shift, relations, directions,
+    head, relation, tail, replace_head, candidates, slopes,
+    query, g_anchor, g_anchor_shift, g_relation, g_direction, entity_active, active,
+):  # fmt: skip
+    """Sum slope·∂f over the candidates of each of the triples [begin:end], for all but them.
+
+    g_anchor [B, D] is by the row of the entity that stays; entity_active [B, 1 + K] says which
+    gradients there are by it and by the candidates, active [B] which by relations. The queries
+    [B, D] are kept. ``cubes`` is the 3-norm's λ.
+    """
+    count, size = candidates.shape[1], rows.shape[1]
+    room = np.zeros((5, size), np.float32)
+    p, by_q, by_p, unused, no_direction = room[0], room[1], room[2], room[3], room[4]
+    for i in range(begin, end):
+        is_head, r, q = replace_head[i], relation[i], query[i]
+        a = tail[i] if is_head else head[i]
+        A, R = rows[a], relations[r]
+        V = directions[r] if directions.size else R
+        s_a = shift[a] if shift.size else ZERO
+        ask(kind, is_head, A, s_a, R, V, q)
+        by_q[:] = 0
+        g_v = g_direction[i] if directions.size else no_direction
+        g_v[:] = 0
+        active[i] = cubes > 0
+        for k in range(count):
+            if k + AHEAD < count:
+                fetch(rows, candidates[i, k + AHEAD])
+            slope, e = np.float32(slopes[i, k]), candidates[i, k]
+            entity_active[i, 1 + k] = slope != 0 or (cubes > 0 and k == 0)
+            if slope == 0:
+                continue
+            active[i] = True
+            if kind < TRANSE:  # f = q·e
+                add_scaled(slope, rows[e], by_q)
+            elif kind == TRANSE:
+                add_slope(norm, slope, query[i], rows[e], by_q)
+            else:
+                s_e = shift[e] if shift.size else ZERO
+                extra = project(kind, rows[e], s_e, V, p)
+                by_p[:] = 0
+                add_slope(norm, slope, query[i], p, by_p)
+                add_scaled(ONE, by_p, by_q)
+                project_back(kind, -ONE, by_p, p, extra, rows[e], s_e, V, unused, g_v)
+        entity_active[i, 0] = active[i]
+        if not active[i]:
+            continue
+        g_a, g_r = g_anchor[i], g_relation[i]
+        if kind < TRANSE:
+            match_back(kind, is_head, by_q, A, R, g_a, g_r)
+        else:
+            sign = -ONE if is_head else ONE
+            for j in range(size):
+                g_r[j] = sign * by_q[j]
+            g_a[:] = 0
+            extra = project(kind, A, s_a, V, p)
+            by_s = project_back(kind, ONE, by_q, p, extra, A, s_a, V, g_a, g_v)
+            if shift.size:
+                g_anchor_shift[i] = by_s
+        if cubes > 0:
+            penalise(kind, cubes, A, g_a)
+            penalise(kind, cubes, R, g_r)
+
+
+@njit(**COMPILE)
+def by_entity(
+    begin, end, kind, norm, cubes, rows, shift, directions, relation, slopes,
+    query, g_anchor, g_anchor_shift, touched, starts, order, g_entity, g_shift,
+):  # fmt: skip
+    """Sum the gradients by each of the entities touched[begin:end] → g_entity [entities, D].
+
+    Their places in [B, 1 + K] are in order: 0 is that of the entity that stays, 1 and on are those
+    of the candidates, of which the first is the triple's own where there are ``cubes``.
+    """
+    width, size = 1 + slopes.shape[1], rows.shape[1]
+    room = np.zeros((3, size), np.float32)
+    p, by_p, unused = room[0], room[1], room[2]
+    for u in range(begin, end):
+        e, by_s = touched[u], ZERO
+        s_e = shift[e] if shift.size else ZERO
+        g_entity[u] = 0
+        for o in range(starts[u], starts[u + 1]):
+            i, place = order[o] // width, order[o] % width
+            slope = np.float32(slopes[i, place - 1]) if place else ONE
+            if place == 0:
+                add_scaled(slope, g_anchor[i], g_entity[u])
+                by_s += g_anchor_shift[i] if shift.size else ZERO
+            elif kind < TRANSE:
+                add_scaled(slope, query[i], g_entity[u])
+            elif kind == TRANSE:
+                add_slope(norm, -slope, query[i], rows[e], g_entity[u])
+            else:
+                v = directions[relation[i]]
+                extra = project(kind, rows[e], s_e, v, p)
+                by_p[:] = 0
+                add_slope(norm, slope, query[i], p, by_p)
+                by_s += project_back(
+                    kind, -ONE, by_p, p, extra, rows[e], s_e, v, g_entity[u], unused
+                )
+            if cubes > 0 and place == 1:
+                penalise(kind, cubes, rows[e], g_entity[u])
+        if shift.size:
+            g_shift[u] = by_s

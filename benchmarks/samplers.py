@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from nscaching import KnowledgeGraph, TrainConfig
+from nscaching.kernels.threads import torch_threads
 from nscaching.samplers import SAMPLERS
 from nscaching.trainer import Trainer, choose_device
 
@@ -58,7 +59,8 @@ def measure(graph: KnowledgeGraph, settings: dict[str, Any]) -> dict[str, Any]:
                     torch.cuda.reset_peak_memory_stats()
                     before = torch.cuda.memory_allocated()
             start = time.perf_counter()
-            trainer.step(rows)
+            with torch_threads(trainer.torch_threads):
+                trainer.step(rows)
             if cuda:
                 torch.cuda.synchronize()
             taken.append(time.perf_counter() - start)

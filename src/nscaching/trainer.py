@@ -19,6 +19,7 @@ from nscaching.evaluation import Queries, Ranks, metrics, rank
 from nscaching.graph import KnowledgeGraph, Side
 from nscaching.kernels import AutogradLearner, KVsAll, Learner, Learning, choose_kernels
 from nscaching.kernels.codes import FORMS
+from nscaching.kernels.threads import torch_threads
 from nscaching.models import build
 from nscaching.objectives import choose_objective, penalty
 from nscaching.probes import ProbeConfig
@@ -95,6 +96,11 @@ class Trainer:
         # Without a form that kernels know, a refresh finds out how many keys there are.
         steady = self.learner.steady and (self.model.form in FORMS or not self.sampler.has_cache)
         self.step = self.kernels.capture(self._step, self.sampler.phase if steady else None)
+        # Compiled loops have threads of their own. Those of torch, which spin as they wait for
+        # work, would take their cores from them.
+        in_torch = isinstance(self.learner, AutogradLearner) or self.sampler.in_torch
+        alone = self.device.type == "cpu" and steady and not in_torch
+        self.torch_threads = 1 if alone else 0
         self.queries: dict[str, Queries] = {}  # of each split that was ranked
         self.ranks: dict[str, dict[Side, Ranks]] = {}  # and what came of it last
         self.best: dict[str, Tensor] = {}
@@ -158,10 +164,11 @@ class Trainer:
         self.meter.start_clock()
         if not self.meter.triples:
             self.sampler.begin_epoch(epoch)
-        for rows in self.triples.rows(self.config.batch_size, self.meter.triples):
-            self.step(rows)
-            self.meter.count(len(rows))
-            self._report("training", self.meter.triples, len(self.triples))
+        with torch_threads(self.torch_threads):
+            for rows in self.triples.rows(self.config.batch_size, self.meter.triples):
+                self.step(rows)
+                self.meter.count(len(rows))
+                self._report("training", self.meter.triples, len(self.triples))
         record = {"epoch": epoch, **self.meter.read(), **self.sampler.figures()}
         record["seconds"] = self.meter.clock()
         self.seconds += record["seconds"]

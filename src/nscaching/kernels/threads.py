@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-__all__ = ["Threads"]
+__all__ = ["Threads", "torch_threads"]
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch have this many threads for a while; 0: as many as it has."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Threads:

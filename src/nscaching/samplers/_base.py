@@ -85,6 +85,11 @@ class Sampler(ABC):
     def begin_epoch(self, epoch: int) -> None:  # noqa: B027  (most samplers need not hear)
         """Hear that an epoch (1, 2, …) begins."""
 
+    @property
+    def in_torch(self) -> bool:
+        """Whether torch does much of its work; else, on a CPU, compiled loops have all threads."""
+        return True
+
     def phase(self) -> object:
         """Name what sets this step apart from others: steps of one phase do the same operations.
 

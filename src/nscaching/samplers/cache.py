@@ -80,6 +80,11 @@ class NSCaching(Sampler):
         """Refresh in the first of every lazy + 1 epochs only."""
         self.refreshing = (epoch - 1) % (self.config.lazy + 1) == 0
 
+    @property
+    def in_torch(self) -> bool:
+        """Drawing by score is torch's, and so is the search for what is known."""
+        return self.config.filter_known or self.config.draw != "uniform"
+
     def phase(self) -> object:
         """Steps with a refresh do more; with what is known to be left out, none is like another."""
         if self.config.filter_known:

@@ -29,6 +29,11 @@ class Uniform(Sampler):
         entity = self.unknown_entities(batch, replace_head, self.count)
         return batch.corrupt(replace_head, entity, entity)
 
+    @property
+    def in_torch(self) -> bool:
+        """There is not much to do but to search for what is known."""
+        return self.config.filter_known
+
     def phase(self) -> object:
         """All steps are alike, but for the search of entities that are not known."""
         return None if self.config.filter_known else "draw"

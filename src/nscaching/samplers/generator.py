@@ -61,6 +61,11 @@ class Generating(Sampler):
         self.sums = torch.zeros(4, dtype=torch.float64, device=device)
         """Loss, reward and entropy, each a sum over triples, and the number of triples."""
 
+    @property
+    def in_torch(self) -> bool:
+        """Generators learn by autograd unless they have compiled gradients."""
+        return self.config.filter_known or isinstance(self.scorer, AutogradLearner)
+
     def phase(self) -> object:
         """All steps are alike, but for the search of entities that are not known."""
         return None if self.config.filter_known else "generate"

@@ -44,28 +44,78 @@ def score(
                 out[i, k] = -distance(q, p, norm)
 
 
-# Rows are not given names inside of loops over candidates: Numba would count who holds them.
+# Sums over rows of a table, each in a function of its own, which is what compiles to good loops.
+# Inside of them rows are not given names: Numba would count who holds them.
 
 
 @njit(**COMPILE)
-def add_scaled(scale, row, total):
-    for i in range(row.size):
-        total[i] += scale * row[i]
+def sum_rows(rows, ids, slopes, total):
+    """Add Σ slope·row."""
+    for k in range(ids.size):
+        if k + AHEAD < ids.size:
+            fetch(rows, ids[k + AHEAD])
+        slope, e = slopes[k], ids[k]
+        for j in range(total.size):
+            total[j] += slope * rows[e, j]
 
 
 @njit(**COMPILE)
-def add_slope(norm, slope, q, p, total):
-    """Add slope·∂f by q − p to ``total``, with f = −‖q − p‖."""
+def sum_signs(rows, ids, slopes, x, total):
+    """Add Σ slope·∂f by x, with f = −‖x − row‖₁."""
+    for k in range(ids.size):
+        if k + AHEAD < ids.size:
+            fetch(rows, ids[k + AHEAD])
+        slope, e = slopes[k], ids[k]
+        if slope != 0:
+            for j in range(x.size):
+                difference = x[j] - rows[e, j]
+                up = slope if difference < 0 else ZERO
+                down = slope if difference > 0 else ZERO
+                total[j] += up - down
+
+
+@njit(**COMPILE)
+def sum_directions(rows, ids, slopes, x, total):
+    """Add Σ slope·∂f by x, with f = −‖x − row‖₂."""
+    for k in range(ids.size):
+        if k + AHEAD < ids.size:
+            fetch(rows, ids[k + AHEAD])
+        slope, e = slopes[k], ids[k]
+        if slope != 0:
+            length = distance(x, rows[e], 2)
+            scale = -slope / length if length > 0 else ZERO
+            for j in range(x.size):
+                total[j] += scale * (x[j] - rows[e, j])
+
+
+@njit(**COMPILE)
+def sum_slopes(kind, norm, rows, ids, slopes, x, total):
+    """Add Σ slope·∂f by x of models that project no entities: f is x·row or −‖x − row‖."""
+    if kind < TRANSE:
+        sum_rows(rows, ids, slopes, total)
+    elif norm == 1:
+        sum_signs(rows, ids, slopes, x, total)
+    else:
+        sum_directions(rows, ids, slopes, x, total)
+
+
+@njit(**COMPILE)
+def slope_of(norm, slope, q, p, out):
+    """Put slope·∂f by q − p into ``out``, with f = −‖q − p‖."""
     if norm == 1:
-        for i in range(q.size):
-            difference = q[i] - p[i]
-            # Twice as fast as np.sign, which asks whether it is a number.
-            total[i] += slope * (np.float32(difference < 0) - np.float32(difference > 0))
+        for j in range(q.size):
+            out[j] = -slope * np.sign(q[j] - p[j])
     else:
         length = distance(q, p, norm)
         scale = -slope / length if length > 0 else ZERO
-        for i in range(q.size):
-            total[i] += scale * (q[i] - p[i])
+        for j in range(q.size):
+            out[j] = scale * (q[j] - p[j])
+
+
+@njit(**COMPILE)
+def add(part, total):
+    for j in range(part.size):
+        total[j] += part[j]
 
 
 @njit(**COMPILE)
@@ -114,24 +164,19 @@ def by_query(
         g_v[:] = 0
         active[i] = cubes > 0
         for k in range(count):
-            if k + AHEAD < count:
-                fetch(rows, candidates[i, k + AHEAD])
-            slope, e = np.float32(slopes[i, k]), candidates[i, k]
-            entity_active[i, 1 + k] = slope != 0 or (cubes > 0 and k == 0)
-            if slope == 0:
-                continue
-            active[i] = True
-            if kind < TRANSE:  # f = q·e
-                add_scaled(slope, rows[e], by_q)
-            elif kind == TRANSE:
-                add_slope(norm, slope, query[i], rows[e], by_q)
-            else:
-                s_e = shift[e] if shift.size else ZERO
-                extra = project(kind, rows[e], s_e, V, p)
-                by_p[:] = 0
-                add_slope(norm, slope, query[i], p, by_p)
-                add_scaled(ONE, by_p, by_q)
-                project_back(kind, -ONE, by_p, p, extra, rows[e], s_e, V, unused, g_v)
+            entity_active[i, 1 + k] = slopes[i, k] != 0 or (cubes > 0 and k == 0)
+            active[i] |= entity_active[i, 1 + k]
+        if kind <= TRANSE:
+            sum_slopes(kind, norm, rows, candidates[i], slopes[i], q, by_q)
+        else:
+            for k in range(count):
+                if slopes[i, k] != 0:
+                    e = candidates[i, k]
+                    s_e = shift[e] if shift.size else ZERO
+                    extra = project(kind, rows[e], s_e, V, p)
+                    slope_of(norm, slopes[i, k], q, p, by_p)
+                    add(by_p, by_q)
+                    project_back(kind, -ONE, by_p, p, extra, rows[e], s_e, V, unused, g_v)
         entity_active[i, 0] = active[i]
         if not active[i]:
             continue
@@ -162,32 +207,35 @@ def by_entity(
     Their places in [B, 1 + K] are in order: 0 is that of the entity that stays, 1 and on are those
     of the candidates, of which the first is the triple's own where there are ``cubes``.
     """
-    width, size = 1 + slopes.shape[1], rows.shape[1]
+    width, size, base = 1 + slopes.shape[1], rows.shape[1], starts[begin]
     room = np.zeros((3, size), np.float32)
     p, by_p, unused = room[0], room[1], room[2]
+    triple = np.empty(starts[end] - base, np.int64)
+    slope = np.empty(starts[end] - base, np.float32)
     for u in range(begin, end):
-        e, by_s = touched[u], ZERO
-        s_e = shift[e] if shift.size else ZERO
+        e, first, last, by_s = touched[u], starts[u] - base, starts[u + 1] - base, ZERO
         g_entity[u] = 0
-        for o in range(starts[u], starts[u + 1]):
-            i, place = order[o] // width, order[o] % width
-            slope = np.float32(slopes[i, place - 1]) if place else ONE
+        for o in range(first, last):
+            i, place = order[base + o] // width, order[base + o] % width
+            triple[o], slope[o] = i, slopes[i, place - 1] if place else ZERO
             if place == 0:
-                add_scaled(slope, g_anchor[i], g_entity[u])
+                add(g_anchor[i], g_entity[u])
                 by_s += g_anchor_shift[i] if shift.size else ZERO
-            elif kind < TRANSE:
-                add_scaled(slope, query[i], g_entity[u])
-            elif kind == TRANSE:
-                add_slope(norm, -slope, query[i], rows[e], g_entity[u])
-            else:
-                v = directions[relation[i]]
-                extra = project(kind, rows[e], s_e, v, p)
-                by_p[:] = 0
-                add_slope(norm, slope, query[i], p, by_p)
-                by_s += project_back(
-                    kind, -ONE, by_p, p, extra, rows[e], s_e, v, g_entity[u], unused
-                )
-            if cubes > 0 and place == 1:
+            elif place == 1 and cubes > 0:
                 penalise(kind, cubes, rows[e], g_entity[u])
+        if kind <= TRANSE:  # queries and candidates enter the score alike
+            own = triple[first:last], slope[first:last]
+            sum_slopes(kind, norm, query, *own, rows[e], g_entity[u])
+        else:
+            s_e = shift[e] if shift.size else ZERO
+            for o in range(first, last):
+                if slope[o] != 0:
+                    i = triple[o]
+                    v = directions[relation[i]]
+                    extra = project(kind, rows[e], s_e, v, p)
+                    slope_of(norm, slope[o], query[i], p, by_p)
+                    by_s += project_back(
+                        kind, -ONE, by_p, p, extra, rows[e], s_e, v, g_entity[u], unused
+                    )
         if shift.size:
             g_shift[u] = by_s

@@ -106,6 +106,18 @@ def test_convergence_has_one_order_of_data_sets_and_lines_whatever_the_runs_come
     assert [list(drawn(panel)) for panel in page.panels] == [names] * 6
 
 
+def test_convergence_notes_a_first_epoch_that_compiled(tmp_path):
+    (found,) = logs(tmp_path, {})
+    first, *others = found.epochs("seconds")
+    first["seconds"] = 15.0
+    for record in others:
+        record["seconds"] = 0.02
+    _, notes = pages_of(convergence, [found])
+    assert [note for note in notes if "first epoch took 15 s and others 0.02 s" in note]
+    first["seconds"] = 0.5
+    assert not [note for note in pages_of(convergence, [found])[1] if "compiled" in note]
+
+
 @pytest.mark.parametrize(("seconds", "log_x"), [(2, False), (2000, True)])
 def test_convergence_has_logarithmic_axes_where_times_differ_much(tmp_path, seconds, log_x):
     (found,) = logs(tmp_path, {})
@@ -223,7 +235,15 @@ def test_distribution_over_epochs_and_over_triples(tmp_path):
     points = drawn(right)["(e1, next_to, e2)"]
     assert points[-1] == (scores["top"][0], pytest.approx(1 / 398))
     assert points[0] == (scores["differences"][0], 1.0)
-    assert all(a[0] <= b[0] and a[1] > b[1] for a, b in pairwise(points))
+    # The best are single negatives, from one to the next of which the share is the same.
+    assert points[-4:] == [
+        (scores["top"][at], pytest.approx(place / 398))
+        for place, at in [(2, 2), (2, 1), (1, 1), (1, 0)]
+    ]
+    lines = [(a, b) for a, b in pairwise(points) if b[1] > 20 / 398]
+    assert len(lines) > 50
+    assert all(a[0] <= b[0] and a[1] > b[1] for a, b in lines)
+    assert all(a[0] <= b[0] and a[1] >= b[1] for a, b in pairwise(points))
     # Quantiles and the top are of one curve.
     whole = np.interp(0.9, np.linspace(0, 1, 201), scores["differences"])
     assert np.interp(whole, *zip(*points, strict=True)) == pytest.approx(0.1, abs=0.004)

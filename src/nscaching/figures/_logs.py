@@ -24,6 +24,7 @@ __all__ = [
 ]  # fmt: skip
 
 SAMPLERS = {"bernoulli": "Bernoulli", "igan": "IGAN", "kbgan": "KBGAN", "nscaching": "NSCaching"}
+MODELS_IN_PAPER = ("TransE", "TransH", "TransD", "DistMult", "ComplEx")
 # Settings that tell no line from another.
 SILENT = {"device", "threads", "kernels", "pretrain", "generator_pretrain"}
 
@@ -168,7 +169,7 @@ def traced_split(logs: Sequence[Log], notes: list[str]) -> str:
 
 
 def in_order(logs: Sequence[Log]) -> list[Log]:
-    """Return logs by data set, sampler and start, so that a line looks the same on every page."""
+    """Return logs by model, data, sampler and start, so that a line looks the same everywhere."""
 
     def place(name: str, known: Sequence[str]) -> tuple[int, str]:
         return known.index(name) if name in known else len(known), name
@@ -176,7 +177,12 @@ def in_order(logs: Sequence[Log]) -> list[Log]:
     titles, samplers = [known.title for known in datasets.KNOWN.values()], list(SAMPLERS)
     return sorted(
         logs,
-        key=lambda log: (place(log.data, titles), place(log.config.sampler, samplers), log.start),
+        key=lambda log: (
+            place(log.model, MODELS_IN_PAPER),
+            place(log.data, titles),
+            place(log.config.sampler, samplers),
+            log.start,
+        ),
     )
 
 

@@ -93,7 +93,10 @@ def _rows(log: Log, record: Record) -> list[Row]:
 
 
 def _ccdf(record: Record, negatives: int) -> list[tuple[float, float]]:
-    """Return points (x, P(D ≥ x)), from quantiles and, where they are too coarse, the top."""
+    """Return points (x, P(D ≥ x)), from quantiles and, where they are too coarse, the top.
+
+    Where each single negative is known the share falls in steps: there are none between them.
+    """
     shares = np.linspace(1, 0, len(record["differences"]))
     quantiles = evenly(list(zip(shares, record["differences"], strict=True)), QUANTILES)
     top = record["top"]
@@ -101,7 +104,11 @@ def _ccdf(record: Record, negatives: int) -> list[tuple[float, float]]:
     places = sorted(
         {round(place) for place in np.geomspace(1, max(1, len(top)), TOP)}, reverse=True
     )
-    return points + [(top[place - 1], place / negatives) for place in places if top]
+    for place, before in zip(places, [0, *places], strict=False) if top else ():
+        if before == place + 1:
+            points.append((top[place], place / negatives))
+        points.append((top[place - 1], place / negatives))
+    return points
 
 
 def _negatives(graph: KnowledgeGraph, record: Record) -> int:

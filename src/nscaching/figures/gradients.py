@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nscaching.errors import UserError
-from nscaching.figures._logs import Log, by_sampler, grouped
+from nscaching.figures._logs import Log, by_sampler, grouped, in_order
 from nscaching.figures._pages import Line, Page, Panel, Row, evenly
 
 __all__ = ["pages"]
@@ -13,6 +13,7 @@ MOST_COLUMNS = 3
 
 def pages(logs: list[Log], notes: list[str]) -> list[Page]:
     """Return one page with a panel for each scoring function and data set."""
+    logs = in_order(logs)
     names = dict(zip(map(id, logs), by_sampler(logs), strict=True))
     panels: list[Panel] = []
     for (model, data), group in grouped(logs, lambda log: (log.model, log.data)).items():

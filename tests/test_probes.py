@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from helpers import TINY, TWINS, graph_of, new_kernels, random_graph
-from nscaching import ProbeConfig, Run, TrainConfig, UserError, cli, recording, train
+from nscaching import ProbeConfig, Run, TrainConfig, UserError, cli, recording, resume, train
 from nscaching.errors import Stopped
 from nscaching.files import CannotWriteError
 from nscaching.graph import Side
@@ -465,6 +465,40 @@ def test_what_does_not_go_is_one_line(asked, settings, message):
     with pytest.raises(UserError, match=re.escape(message)) as error:
         tiny(probes=ProbeConfig(**asked), **settings)
     assert "\n" not in str(error.value)
+
+
+def test_how_often_to_watch_needs_something_to_watch(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").write_text("[probes]\nwatch-every = 3\n")
+    for every, words in [
+        (1, ["--watch-every", "1"]),
+        (7, ["--watch-every=7", "--snapshots", "0"]),
+        (7, ["--watch-every", "7", "--watch", "0"]),
+        (3, ["--config", "mine.toml"]),
+    ]:
+        with pytest.raises(SystemExit) as stop:
+            cli.main(["train", "no-such-data", *words])  # before data are looked for
+        assert stop.value.code == 2
+        assert capsys.readouterr() == (
+            "",
+            f"nscaching: --watch-every {every} goes with watched triples: "
+            "give --watch or --watch-triple too\n",
+        )
+    for words in (["--watch", "1"], ["--watch-triple", "e0\tr0\te1"], ["--watch-every", "20"]):
+        asked = cli._parse("train", ["world", "--watch-every", "1", *words]).probes
+        asked.check(TrainConfig(epochs=2))
+
+
+@pytest.mark.parametrize("every", [20, 5])  # the default, and what older runs may say
+def test_a_run_that_says_how_often_and_watches_nothing_goes_on(tmp_path, every):
+    path, heard = tmp_path / "run", []
+    asked = ProbeConfig(snapshots=(0, 2), watch_every=every)
+    stop = {"observe": heard.append, "stop": lambda: len(heard) > 1}
+    with pytest.raises(Stopped):
+        tiny(probes=asked, epochs=3, out=path, **stop)
+    assert f"watch_every = {every}\n" in (path / "config.toml").read_text(encoding="utf-8")
+    run = resume(path)
+    assert (run.probes, list(run.snapshots), run.scores) == (asked, [0, 2], [])
 
 
 def test_tracing_needs_test_triples():

@@ -222,6 +222,10 @@ def test_examples_are_right_and_wrong_and_their_ranks_are_the_evaluations():
             assert [int(name[1:]) for name in changed] in every
         asked.append(rank == 1)
     assert asked == [True] * 3 + [False] * 3
+    # That half of them are right is a choice, and said to be one.
+    words = check(content).words
+    assert "up to 3 that have the right answer first, then up to 3 that do not" in words
+    assert "Some questions" not in words
 
 
 def snapshot(folder, epoch):
@@ -474,16 +478,66 @@ def test_the_verb(saved, capsys, tmp_path):
     said = json.loads(capsys.readouterr().out)
     assert said == {"run": str(saved.path), "report": str(file)}
     check(file.read_text(encoding="utf-8"))
-    file.write_text("mine")
+    copy = shutil.copytree(saved.path, tmp_path / "copy")
+    for path in (file, copy / "report.html"):
+        path.write_text("mine")
     for words in ([], ["--out", str(file)]):
         with pytest.raises(SystemExit) as stop:
-            main(["report", str(saved.path), "--device", "cpu", *words])
+            main(["report", str(copy), "--device", "cpu", *words])
         assert stop.value.code == 2
         assert "report.html exists already; choose another --out" in capsys.readouterr().err
-    assert file.read_text() == "mine"
+    assert file.read_text() == (copy / "report.html").read_text() == "mine"
     main(["report", str(saved.path), "--out", str(file), "--device", "cpu", "--overwrite"])
     assert capsys.readouterr().out == f"report: {file}\n"
     assert [path.name for path in file.parent.iterdir()] == ["report.html"]
+
+
+def test_the_report_of_a_run_is_made_anew(saved, tmp_path, monkeypatch, capsys):
+    path = shutil.copytree(saved.path, tmp_path / "copy")
+    files = {file.name for file in path.iterdir()}
+    page = path / "report.html"
+    before = page.read_text(encoding="utf-8")
+    page.write_text(before.replace("TransE", "an older name"), encoding="utf-8")
+    main(["report", str(path), "--device", "cpu"])
+    assert capsys.readouterr().out == f"report: {page}\n"
+    assert page.read_text(encoding="utf-8").count("TransE") == before.count("TransE")
+    assert {file.name for file in path.iterdir()} == files
+    monkeypatch.chdir(path)
+    main(["report", ".", "--out", "../copy/report.html", "--device", "cpu"])  # the same file
+
+
+def test_no_other_file_is_taken_for_the_report_of_a_run(saved, tmp_path):
+    run = copied(saved, tmp_path)
+    page = run.path / "report.html"
+    whole = page.read_bytes()
+    for others in (b"", b"mine", whole[:-1], whole[1:], whole + b"<!-- mine -->"):
+        page.write_bytes(others)
+        with pytest.raises(UserError, match=r"report\.html exists already; choose another --out"):
+            run.report()
+        assert page.read_bytes() == others
+    page.unlink()
+    page.symlink_to(saved.path / "report.html")
+    # Nor is a report that stands elsewhere, which may be of another run.
+    shutil.copy(saved.path / "report.html", tmp_path)
+    for where in ("", tmp_path / "report.html", saved.path / "report.html"):
+        with pytest.raises(UserError, match=r"report\.html exists already; choose another --out"):
+            run.report(where)
+    assert page.is_symlink()
+    run.report(overwrite=True)
+    assert not page.is_symlink()
+
+
+def test_an_older_report_is_kept_where_a_new_one_cannot_be_written(saved, tmp_path, monkeypatch):
+    run = copied(saved, tmp_path)
+    before = {file.name: file.stat().st_mtime_ns for file in run.path.iterdir()}
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", fail)
+    with pytest.raises(UserError, match=r"cannot write .*: No space left on device"):
+        run.report()
+    assert {file.name: file.stat().st_mtime_ns for file in run.path.iterdir()} == before
 
 
 def test_where_a_report_cannot_be(saved, tmp_path):

@@ -19,7 +19,8 @@ from helpers import TINY, graph_of, random_graph
 from nscaching import UserError, cli, train, tune
 from nscaching.config import flag, read_toml
 from nscaching.tuning import Watch, search
-from nscaching.tuning.result import trials_of
+from nscaching.tuning.plot import _best_so_far
+from nscaching.tuning.result import Trial, trials_of
 from nscaching.tuning.space import Choices
 from nscaching.tuning.study import new_study
 
@@ -392,6 +393,18 @@ def test_ctrl_c_says_how_to_go_on(data, quick, tmp_path, capsys):
     assert f"{tmp_path / 'x'}: 2 of 5 trials are there  best 0." in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("_no_plot")
+@pytest.mark.parametrize(("trials", "asked"), [(1, "1 was asked for"), (2, "2 were asked for")])
+def test_more_trials_than_were_asked_for(data, quick, tmp_path, trials, asked, capsys):
+    for count in (6, trials):
+        cli.main(words_of(data, "--trials", count, "--out", tmp_path / "x"))
+    out, err = capsys.readouterr()
+    assert f"\n{tmp_path / 'x'}: 6 trials are there, {asked}  best 0." in err
+    assert "6 of" not in err
+    assert len(quick.trained) == 6
+    assert out.count("6 trials, ") == 2
+
+
 def test_without_optuna_one_line_says_what_to_install(data, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(SystemExit) as stop:
@@ -414,3 +427,21 @@ def test_the_plot_shows_every_kind_of_trial_and_of_hyperparameter(graph, quick, 
     tuning.plot(tmp_path / "x.png")
     assert (tmp_path / "x.png").stat().st_size > 20_000
     assert {trial.state for trial in tuning.trials} == {"finished", "pruned", "failed"}
+
+
+@pytest.mark.parametrize("trials", [1, 4, 50])
+def test_the_line_of_the_best_so_far_goes_past_a_last_trial_that_is_the_best(trials):
+    mrrs = [0.3, *[0.1] * (trials - 2), 0.301][-trials:]
+    found = [Trial(number, "finished", {}, mrr, 1, 1, 0.0) for number, mrr in enumerate(mrrs, 1)]
+    numbers, best = _best_so_far(found)
+    assert numbers[:-1] == [trial.number for trial in found]
+    assert best[-2:] == [0.301, 0.301]  # at the last trial and past it
+    assert best[:-2] == [0.3] * (trials - 1)
+    # Past more than half a star, in a picture that is 50 times as wide as one.
+    assert numbers[-1] - trials >= trials / 50
+
+
+def test_a_trial_that_did_not_finish_is_never_the_best_so_far():
+    states = [("failed", 0.0), ("pruned", 0.9), ("finished", 0.2), ("pruned", 0.8)]
+    found = [Trial(i, state, {}, mrr, 1, 1, 0.0) for i, (state, mrr) in enumerate(states, 1)]
+    assert _best_so_far(found) == ([1, 2, 3, 4, 4.5], [0.0, 0.0, 0.2, 0.2, 0.2])

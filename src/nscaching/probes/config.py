@@ -58,7 +58,18 @@ class ProbeConfig:
         return parts[0], parts[1], parts[2]
 
     def check(self, config: TrainConfig) -> None:
-        """Find what does not go with the settings of the training."""
+        """Find what a new training should not be asked for: what cannot be, or does nothing."""
+        self.check_possible(config)
+        # Only here: a run that has this in its folder can be resumed with nothing else.
+        every = self.watch_every
+        if every != ProbeConfig.watch_every and not (self.watch or self.watch_triple):
+            raise UserError(
+                f"--watch-every {every} goes with watched triples: "
+                "give --watch or --watch-triple too"
+            )
+
+    def check_possible(self, config: TrainConfig) -> None:
+        """Find what does not go with the settings of a training, a new one or one that goes on."""
         if self.probe_repeats > config.epochs:
             raise UserError(
                 f"--probe-repeats {self.probe_repeats} is more than --epochs {config.epochs}"

@@ -54,7 +54,7 @@ class Probes:
         kernels: Kernels,
         seed: int,
     ) -> None:
-        asked.check(config)
+        asked.check_possible(config)
         if asked.probe_test and not len(graph.test):
             raise UserError(f"--probe-test: {graph.name} has no test triples")
         self.asked, self.model, self.sampler, self.kernels = asked, model, sampler, kernels

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from nscaching.errors import UserError, user_path
 from nscaching.files import PARTIAL, free_path
-from nscaching.report.page import render
+from nscaching.report.page import BEGIN, END, render
+from nscaching.run_files import REPORT
 
 if TYPE_CHECKING:
     from nscaching.run import Run
@@ -23,11 +24,15 @@ def write_report(
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:
-    """Write the report, whole or not at all; ``progress`` hears of a ranking, if one is needed."""
+    """Write the report, whole or not at all; ``progress`` hears of a ranking, if one is needed.
+
+    The report in the run's own folder is made anew; any other file stays, unless ``overwrite``.
+    """
     target = user_path(path)
     if target.is_dir():
         raise UserError(f"{target} is a folder; --out names a file")
-    if not overwrite and (target.exists() or target.is_symlink()):
+    exists = target.exists() or target.is_symlink()
+    if exists and not overwrite and not _is_own(run, target):
         raise UserError(f"{target} exists already; choose another --out, or say --overwrite")
     content = render(run, progress).encode()
     unfinished = free_path(target.with_name(target.name + PARTIAL))
@@ -41,3 +46,21 @@ def write_report(
     except OSError as error:
         raise UserError(f"cannot write {target}: {error.strerror}") from error
     return target
+
+
+def _is_own(run: Run, path: Path) -> bool:
+    """Say whether a file is the report of the run's folder, and a page that nscaching wrote."""
+    if run.path is None or path.name != REPORT or path.is_symlink() or not path.is_file():
+        return False
+    return path.parent.resolve() == run.path.resolve() and _is_page(path)
+
+
+def _is_page(path: Path) -> bool:
+    """Say whether a file begins and ends as a report does; one that cannot be read does not."""
+    try:
+        with path.open("rb") as file:
+            begin = file.read(len(BEGIN))
+            file.seek(max(0, path.stat().st_size - len(END)))
+            return (begin, file.read(len(END))) == (BEGIN.encode(), END.encode())
+    except OSError:
+        return False

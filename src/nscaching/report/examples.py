@@ -40,8 +40,10 @@ def examples(run: Run, ranking: Ranking) -> str:
             side, row = divmod(place, len(triples))
             cards.append(_card(run, sides[side], triples[row].tolist(), rank[side, row]))
     hint = (
-        "Some questions of held-out triples, chosen by seed. Answers go by score; a dash stands "
-        "before those that are known to be true from elsewhere, which do not count."
+        f"Questions of held-out triples, chosen by seed: up to {EACH} that have the right answer "
+        f"first, then up to {EACH} that do not. How often it is first, the results above say. "
+        "Answers go by score; a dash stands before those that are known to be true from "
+        "elsewhere, which do not count."
     )
     return section("Example predictions", hint, f'<div class="cards">\n{"".join(cards)}</div>\n')
 

@@ -19,10 +19,13 @@ from nscaching.run_files import METRICS, has_ended
 if TYPE_CHECKING:
     from nscaching.run import Run
 
-__all__ = ["render"]
+__all__ = ["BEGIN", "END", "render"]
 
 STYLE = Path(__file__).with_name("style.css")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+# How every report has begun and ended, older ones too: it is known by that.
+BEGIN = '<!doctype html>\n<html lang="en">\n<head>\n'
+END = "<footer>Written by nscaching.</footer>\n</body>\n</html>\n"
 
 
 def render(run: Run, progress: Callable[[int, int], None] | None = None) -> str:
@@ -32,10 +35,7 @@ def render(run: Run, progress: Callable[[int, int], None] | None = None) -> str:
     title += text(run.graph.name, 60)
     score = f" · MRR {ranking.figures['mrr']:.3f}" if ranking else ""
     results = breakdowns(run, ranking) + examples(run, ranking) if ranking else ""
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
+    return f"""{BEGIN}<meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
@@ -51,10 +51,7 @@ def render(run: Run, progress: Callable[[int, int], None] | None = None) -> str:
 {_unfinished(run)}{headline(run, ranking)}</header>
 <main>
 {curves(run)}{results}{caches(run)}{data(run)}{settings(run)}</main>
-<footer>Written by nscaching.</footer>
-</body>
-</html>
-"""
+{END}"""
 
 
 def _summary(run: Run, ranking: Ranking | None) -> str:

@@ -32,7 +32,7 @@ class TuningDisplay(Bar, Watch):
         self.of = total
         self._best(tuning)
         if self.before:
-            self._say(f"{tuning.path}: {self.before} of {total} trials are there{self.best}")
+            self._say(f"{tuning.path}: {_there(self.before, total)}{self.best}")
 
     def start(self, config: TrainConfig, settings: dict[str, Any]) -> None:
         """Hear that a trial starts."""
@@ -92,3 +92,11 @@ class TuningDisplay(Bar, Watch):
         now = f"trial {min(self.trials + 1, self.of)}/{self.of}"
         latest = f"{now}  epoch {self.epoch}/{self.epochs}{self.mrr}{self.best}"
         self.show(done, float(self.of - self.before), latest)
+
+
+def _there(before: int, total: int) -> str:
+    """Say how many trials there are: part of those asked for, or more, which all stay."""
+    if before <= total:
+        return f"{before} of {total} trials are there"
+    asked = "1 was" if total == 1 else f"{total} were"
+    return f"{before} trials are there, {asked} asked for"

@@ -80,22 +80,26 @@ def _history(axes: Axes, tuning: Tuning) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.set_title("how it went", fontsize=10, loc="left")
-    numbers = [trial.number for trial in tuning.trials]
-    finished = [t.mrr if t.state == "finished" else 0.0 for t in tuning.trials]
-    axes.step(
-        numbers, list(accumulate(finished, max)), where="post", color=GREEN, label="best so far"
-    )
-    _trials(axes, tuning, numbers)
+    axes.step(*_best_so_far(tuning.trials), where="post", color=GREEN, label="best so far")
+    _trials(axes, tuning, [trial.number for trial in tuning.trials])
     axes.set_xlabel("trial")
     axes.set_ylabel("validation MRR")
     axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(
         handles, labels, ncols=len(labels), loc="lower right", bbox_to_anchor=(1, 1), fontsize=8,
         frameon=False, borderaxespad=0.1, handletextpad=0.3, columnspacing=1,
     )  # fmt: skip
     _frame(axes)
+
+
+def _best_so_far(trials: Sequence[Trial]) -> tuple[list[float], list[float]]:
+    """Return numbers and best MRRs; they end past the last trial, whose star may hide a step."""
+    finished = [trial.mrr if trial.state == "finished" else 0.0 for trial in trials]
+    best = list(accumulate(finished, max))
+    past = trials[-1].number + max(0.5, 0.03 * len(trials))
+    return [*(trial.number for trial in trials), past], [*best, best[-1]]
 
 
 def _slice(axes: Axes, tuning: Tuning, name: str) -> None:

@@ -18,9 +18,9 @@ class Report:
 
     path: RunPath
     out: str = ""
-    """File to write; empty: report.html in the run folder."""
+    """File to write; empty: report.html in the run folder, made anew if it is there."""
     overwrite: bool = False
-    """Replace the file if it exists."""
+    """Replace any other file if it exists."""
     device: Device = "auto"
     """Where to compute."""
     json: Json = False

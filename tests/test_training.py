@@ -10,7 +10,9 @@ from nscaching import Run, TrainConfig, UserError, train
 from nscaching.batches import TrainingTriples
 from nscaching.evaluation import METRICS
 from nscaching.graph import Side
+from nscaching.kernels import Kernels, choose_kernels
 from nscaching.models import MODELS
+from nscaching.probes.epoch import EpochMeter
 from nscaching.samplers import SAMPLERS
 from nscaching.trainer import Trainer, choose_device
 
@@ -360,3 +362,25 @@ def test_wrong_settings(settings, complaint):
 def test_names_are_found_in_any_case():
     run = tiny(model="transe", sampler="NSCaching")
     assert (run.config.model, run.config.sampler) == ("TransE", "nscaching")
+
+
+def test_compiling_is_no_training(monkeypatch):
+    now, compiling = 10.0, 3.0
+    monkeypatch.setattr("nscaching.probes.epoch.time.perf_counter", lambda: now)
+    meter = EpochMeter(CPU, lambda: compiling)
+    now, compiling = 17.0, 8.0
+    assert meter.clock() == 2.0
+    now += 1
+    assert meter.clock() == 3.0
+    now, compiling = now + 5, compiling + 5
+    meter.start_clock()
+    assert meter.clock() == 3.0
+
+
+def test_numba_tells_how_long_it_compiled():
+    numba = pytest.importorskip("numba")
+    kernels = choose_kernels("numba", CPU)
+    before = kernels.compile_seconds()
+    assert numba.njit(lambda x: x + 1)(1) == 2
+    assert kernels.compile_seconds() > before
+    assert Kernels().compile_seconds() == 0

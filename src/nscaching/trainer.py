@@ -92,7 +92,7 @@ class Trainer:
             parts = self.model, self.sampler, self.triples, self.kernels
             self.probes = Probes(probes, graph, config, *parts, _seed(config, 3))
             self.repeats = self.probes.repeats
-        self.meter = EpochMeter(self.device)
+        self.meter = EpochMeter(self.device, self.kernels.compile_seconds)
         # Without a form that kernels know, a refresh finds out how many keys there are.
         steady = self.learner.steady and (self.model.form in FORMS or not self.sampler.has_cache)
         self.step = self.kernels.capture(self._step, self.sampler.phase if steady else None)

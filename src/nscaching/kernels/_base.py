@@ -76,6 +76,10 @@ class Kernels:
         self.reason = reason
         """Why this path runs, for the user to read."""
 
+    def compile_seconds(self) -> float:
+        """Return how long this process has been compiling, as far as that is known."""
+        return 0.0
+
     @staticmethod
     def rounding(config: TrainConfig) -> torch.dtype | None:
         """Return what candidate rows are rounded to, if they are."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numba.core import event
 from torch import Tensor
 
 from nscaching.config import TrainConfig
@@ -19,6 +20,9 @@ from nscaching.kernels.threads import Threads
 from nscaching.models import Form, Model
 
 __all__ = ["NumbaKernels"]
+
+COMPILING = event.TimingListener()  # type: ignore[no-untyped-call]
+event.register("numba:compile", COMPILING)  # type: ignore[no-untyped-call]
 
 
 def _is_known(model: Model) -> bool:
@@ -37,6 +41,10 @@ class NumbaKernels(Kernels):
         self._learner: NumbaLearner | None = None
         self._seen: Array = np.empty((0, 0), np.int64)
         self._mark = 1
+
+    def compile_seconds(self) -> float:
+        """Return how long Numba has been compiling; what it finds on disk, it does not compile."""
+        return COMPILING.duration if COMPILING.done else 0.0
 
     def learner(self, model: Model, learning: Learning, count: int = 1) -> Learner:
         """Return a compiled learner where there is one."""

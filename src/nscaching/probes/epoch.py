@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import torch
 
@@ -14,7 +15,11 @@ __all__ = ["EpochMeter"]
 class EpochMeter:
     """Means over an epoch, summed on the device so that no step waits for a number."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(
+        self, device: torch.device, compile_seconds: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        self.compile_seconds = compile_seconds
+        """Returns how long kernels have been compiled so far: that is no training."""
         self.sums = torch.zeros(4, dtype=torch.float64, device=device)
         """Loss, triples that teach something, gradient norm, good steps: each step adds its own."""
         self.reset()
@@ -28,13 +33,16 @@ class EpochMeter:
 
     def start_clock(self) -> None:
         """Let time count from now on; what passed since the last step is left out."""
-        self._since = time.perf_counter()
+        self._since = self._now()
 
     def clock(self) -> float:
         """Return the seconds of this epoch so far."""
-        before, self._since = self._since, time.perf_counter()
+        before, self._since = self._since, self._now()
         self.seconds += self._since - before
         return self.seconds
+
+    def _now(self) -> float:
+        return time.perf_counter() - self.compile_seconds()
 
     def count(self, triples: int) -> None:
         """Hear that a step on so many triples has added to the sums."""

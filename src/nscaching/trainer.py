@@ -96,11 +96,9 @@ class Trainer:
         # Without a form that kernels know, a refresh finds out how many keys there are.
         steady = self.learner.steady and (self.model.form in FORMS or not self.sampler.has_cache)
         self.step = self.kernels.capture(self._step, self.sampler.phase if steady else None)
-        # Compiled loops have threads of their own. Those of torch, which spin as they wait for
-        # work, would take their cores from them.
         in_torch = isinstance(self.learner, AutogradLearner) or self.sampler.in_torch
         alone = self.device.type == "cpu" and steady and not in_torch
-        self.torch_threads = 1 if alone else 0
+        self.torch_threads = 1 if alone else 0  # whose threads spin, and take cores from the loops
         self.queries: dict[str, Queries] = {}  # of each split that was ranked
         self.ranks: dict[str, dict[Side, Ranks]] = {}  # and what came of it last
         self.best: dict[str, Tensor] = {}

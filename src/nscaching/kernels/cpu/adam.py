@@ -9,7 +9,7 @@ from nscaching.kernels.cpu.random import COMPILE
 from nscaching.kernels.cpu.refresh import dot
 from nscaching.kernels.cpu.step import ONE, TINY, ZERO
 
-__all__ = ["group", "update_entities", "update_relations"]
+__all__ = ["add", "group", "update_entities", "update_relations"]
 
 
 @njit(**COMPILE)

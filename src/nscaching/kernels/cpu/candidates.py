@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 
 from nscaching.kernels.codes import DISTMULT, TRANSE
+from nscaching.kernels.cpu.adam import add
 from nscaching.kernels.cpu.random import COMPILE
 from nscaching.kernels.cpu.refresh import AHEAD, distance, dot, fetch
 from nscaching.kernels.cpu.step import ONE, ZERO, ask, penalise, project, project_back
@@ -113,12 +114,6 @@ def slope_of(norm, slope, q, p, out):
 
 
 @njit(**COMPILE)
-def add(part, total):
-    for j in range(part.size):
-        total[j] += part[j]
-
-
-@njit(**COMPILE)
 def match_back(kind, is_head, g_q, anchor, r, g_anchor, g_r):
     """Take the gradient by the query of DistMult or ComplEx back to anchor and relation."""
     if kind == DISTMULT:
@@ -175,7 +170,7 @@ def by_query(
                     s_e = shift[e] if shift.size else ZERO
                     extra = project(kind, rows[e], s_e, V, p)
                     slope_of(norm, slopes[i, k], q, p, by_p)
-                    add(by_p, by_q)
+                    add(by_q, by_p)
                     project_back(kind, -ONE, by_p, p, extra, rows[e], s_e, V, unused, g_v)
         entity_active[i, 0] = active[i]
         if not active[i]:
@@ -219,7 +214,7 @@ def by_entity(
             i, place = order[base + o] // width, order[base + o] % width
             triple[o], slope[o] = i, slopes[i, place - 1] if place else ZERO
             if place == 0:
-                add(g_anchor[i], g_entity[u])
+                add(g_entity[u], g_anchor[i])
                 by_s += g_anchor_shift[i] if shift.size else ZERO
             elif place == 1 and cubes > 0:
                 penalise(kind, cubes, rows[e], g_entity[u])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from helpers import CPU, TINY, graph_of, random_graph
+from helpers import CPU, TINY, graph_of, random_graph, threads
 from nscaching import Run, TrainConfig, UserError, train
 from nscaching.batches import TrainingTriples
 from nscaching.evaluation import METRICS
@@ -393,3 +393,27 @@ def test_numba_tells_how_long_it_compiled():
     assert numba.njit(lambda x: x + 1)(1) == 2
     assert kernels.compile_seconds() > before
     assert Kernels().compile_seconds() == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [
+        ({"sampler": "kbgan"}, 1),
+        ({"sampler": "nscaching"}, 1),
+        ({"sampler": "nscaching", "draw": "top"}, 3),
+        ({"sampler": "bernoulli", "filter_known": True}, 3),
+        ({"sampler": "kbgan", "generator": "RotatE"}, 3),
+        ({"model": "RotatE"}, 3),
+        ({"kernels": "reference"}, 3),
+    ],
+)
+def test_torch_has_one_thread_while_compiled_loops_train(settings, count):
+    seen = set()
+    asked = {**TINY, "kernels": "numba", "threads": 3, **settings}
+    with threads(3):
+        trainer = Trainer(GRAPH, TrainConfig(**asked))
+        step = trainer.step
+        trainer.step = lambda rows: (seen.add(torch.get_num_threads()), step(rows))
+        trainer.epoch(1)
+        assert torch.get_num_threads() == 3
+    assert seen == {count}

@@ -96,15 +96,18 @@ class Trainer:
         # Without a form that kernels know, a refresh finds out how many keys there are.
         steady = self.learner.steady and (self.model.form in FORMS or not self.sampler.has_cache)
         self.step = self.kernels.capture(self._step, self.sampler.phase if steady else None)
-        in_torch = isinstance(self.learner, AutogradLearner) or self.sampler.in_torch
-        alone = self.device.type == "cpu" and steady and not in_torch
-        self.torch_threads = 1 if alone else 0  # whose threads spin, and take cores from the loops
+        self.torch_threads = 1 if steady and self._all_compiled() else 0  # 0: as many as it has
         self.queries: dict[str, Queries] = {}  # of each split that was ranked
         self.ranks: dict[str, dict[Side, Ranks]] = {}  # and what came of it last
         self.best: dict[str, Tensor] = {}
         self.best_epoch, self.best_mrr, self.without_gain = 0, float("-inf"), 0
         self.trained, self.judged = 0, -1  # epochs; the start is looked at too
         self.seconds = 0.0  # spent in training, evaluation apart
+
+    def _all_compiled(self) -> bool:
+        """Say whether steps are loops on a CPU, whose cores torch's spinning threads would take."""
+        in_torch = isinstance(self.learner, AutogradLearner) or self.sampler.in_torch
+        return self.device.type == "cpu" and not in_torch
 
     def _new_learner(self, learning: Learning) -> Learner:
         if learning.objective == "kvsall":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 
 import torch
 import triton
@@ -49,9 +50,10 @@ def compile_only(self, *given, grid, warmup, **named):
     if key not in compiled:
         places = {(self.arg_names.index(name),): value for name, value in constants.items()}
         source = ASTSource(self, types, places)
+        began = time.perf_counter()
         binary = triton.compile(source, target=H200, options={"num_warps": warps}).asm["cubin"]
         compiled[key] = len(binary)
-        sys.stdout.write(f"{self.__name__} {len(binary)}\n")
+        sys.stdout.write(f"{self.__name__} {len(binary)} {time.perf_counter() - began}\n")
 
 
 def main() -> None:
@@ -75,7 +77,9 @@ def main() -> None:
         with contextlib.suppress(UserError):  # nothing was computed: the scores are anything
             trainer.rank("valid", 1)
     rows, keys = torch.zeros(4, 50, dtype=torch.int32), torch.zeros(4, dtype=torch.int64)
-    triton_kernels.TritonKernels().new_elements(rows, keys, rows, keys.double())
+    kernels = triton_kernels.TritonKernels()
+    kernels.new_elements(rows, keys, rows, keys.double())
+    sys.stderr.write(f"{kernels.compile_seconds()}\n")
 
 
 if __name__ == "__main__":

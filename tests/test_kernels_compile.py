@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -37,6 +38,25 @@ def test_kernels_compile_for_a_gpu(tmp_path):
     command = [sys.executable, str(SCRIPT), *TRAININGS]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    sizes = [line.split() for line in done.stdout.splitlines()]
-    assert {name for name, _ in sizes} == KERNELS
-    assert all(int(size) > 1000 for _, size in sizes)
+    kernels = [line.split() for line in done.stdout.splitlines()]
+    assert {name for name, _, _ in kernels} == KERNELS
+    assert all(int(size) > 1000 for _, size, _ in kernels)
+    # What is left out of the seconds of training is about what passed here.
+    told, passed = float(done.stderr.split()[-1]), sum(float(seconds) for *_, seconds in kernels)
+    assert told == pytest.approx(passed, rel=0.2)
+
+
+def test_seconds_of_compiling_are_heard_beside_another_listener():
+    pytest.importorskip("triton", reason="triton is not installed")
+    from nscaching.kernels.gpu.compiling import Stopwatch
+
+    others = []
+    knobs = SimpleNamespace(
+        compilation=SimpleNamespace(listener=lambda **heard: others.append(heard))
+    )
+    watch = Stopwatch()
+    watch.listen(knobs)
+    for total in (1_500_000, 250_000):
+        knobs.compilation.listener(times=SimpleNamespace(total=total), cache_hit=False)
+    assert watch.seconds == 1.75
+    assert [heard["times"].total for heard in others] == [1_500_000, 250_000]

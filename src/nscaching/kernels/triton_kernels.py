@@ -17,6 +17,7 @@ from nscaching.kernels._base import COIN, ENTITY, SLOT, CacheAccess, CacheSide, 
 from nscaching.kernels.codes import FORMS, KINDS, STRATEGIES
 from nscaching.kernels.distances import with_gradient
 from nscaching.kernels.gpu import changes, draw, forms, rank, refresh
+from nscaching.kernels.gpu.compiling import COMPILING
 from nscaching.kernels.gpu.launch import CHUNK, warps_of
 from nscaching.kernels.gpu.random import fill
 from nscaching.kernels.learner import Learner, Learning, Scorer
@@ -53,6 +54,10 @@ class TritonKernels(Kernels):
         columns = torch.arange(6, device=device).reshape(2, 3)
         if self.gather(columns, columns[0, 1:]).tolist() != [[1, 2], [4, 5]]:
             raise RuntimeError("a kernel gave a wrong result")
+
+    def compile_seconds(self) -> float:
+        """Return how long Triton has been compiling, or looking for what it has on disk."""
+        return COMPILING.seconds
 
     def learner(self, model: Model, learning: Learning, count: int = 1) -> Learner:
         """Return a compiled learner where there is one."""

@@ -55,7 +55,7 @@ def test_seconds_of_compiling_are_heard_beside_another_listener():
         compilation=SimpleNamespace(listener=lambda **heard: others.append(heard))
     )
     watch = Stopwatch()
-    watch.listen(knobs)
+    watch.attach(knobs)
     for total in (1_500_000, 250_000):
         knobs.compilation.listener(times=SimpleNamespace(total=total), cache_hit=False)
     assert watch.seconds == 1.75

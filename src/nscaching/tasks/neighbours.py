@@ -60,7 +60,8 @@ def _nearness(model: Model, entity: int, by: By, piece: int = 65536) -> Tensor:
     def near(some: slice) -> Tensor:
         rows = model.entity_rows(everyone[some]).double()
         if by == "cosine":
-            found = F.normalize(rows, dim=-1) @ F.normalize(own, dim=-1)[0]
+            # Not a matrix product: that rounds a row by its place, and equal ones must stay equal.
+            found = (F.normalize(rows, dim=-1) * F.normalize(own, dim=-1)).sum(-1)
         else:
             found = -torch.linalg.vector_norm(rows - own, dim=-1)
         return found.cpu()

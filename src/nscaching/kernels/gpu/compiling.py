@@ -16,7 +16,7 @@ class Stopwatch:
         self.seconds = 0.0
         self._next: Any = None
 
-    def listen(self, knobs: Any) -> None:
+    def attach(self, knobs: Any) -> None:
         """Hear of compilations from now on, beside whoever does so already."""
         self._next, knobs.compilation.listener = knobs.compilation.listener, self
 
@@ -29,4 +29,4 @@ class Stopwatch:
 
 COMPILING = Stopwatch()
 if hasattr(triton, "knobs"):  # from Triton 3.4 on; before, the seconds stay in the first epoch
-    COMPILING.listen(triton.knobs)
+    COMPILING.attach(triton.knobs)

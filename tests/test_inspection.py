@@ -79,6 +79,8 @@ def test_the_cache_of_a_key(run, side, epoch):
         place = 2 if side is Side.TAIL else 0
         others = {t[place] for t in GRAPH.train.tolist() if t[1] == RELATION}
         assert shown["of_relation"] == len(others & set(ids))
+        marked = {e["name"] for e in shown["entities"] if e["of_relation"]}
+        assert marked == {GRAPH.entities[i] for i in others & set(ids)}
         scores = [e["score"] for e in shown["entities"]]
         assert scores == sorted(scores, reverse=True)
 

@@ -37,8 +37,8 @@ def inspect(
 
     Without an epoch it is the cache at the end of training; with ``sample`` or ``top``, some
     entities of every epoch that was kept: drawn by seed, or best by score. All scores are those of
-    the run's model. ``of_relation`` counts the entities that stand on the asked side of the
-    relation in some training triple: those of a fitting kind.
+    the run's model. ``of_relation``: those entities that stand on the asked side of the relation
+    in some training triple, which are of a fitting kind.
     """
     if relation is None or (head is None) == (tail is None):
         raise UserError("give --relation and one of --head and --tail")
@@ -55,7 +55,8 @@ def inspect(
         epochs = recorded[-1:] if sample is None and top is None else recorded
     h, t = (anchor, None) if side is Side.TAIL else (None, anchor)
     split_of, random, shown = known_answers(graph, h, r, t), np.random.default_rng(seed), []
-    of_relation = np.unique(graph.train[graph.train[:, 1] == r, 0 if side is Side.HEAD else 2])
+    place = 0 if side is Side.HEAD else 2  # of the answer in a triple
+    of_relation = set(graph.train[graph.train[:, 1] == r, place].tolist())
     for number in epochs:
         cached: Ids = cache_at(run, number)[side][key].cpu().numpy()
         entities = distinct = np.unique(cached)
@@ -69,8 +70,19 @@ def inspect(
                 "slots": len(cached),
                 "distinct": len(distinct),
                 "known": sum(entity in split_of for entity in distinct.tolist()),
-                "of_relation": int(np.isin(distinct, of_relation).sum()),
-                "entities": _entries(graph, entities[order], scores[order], split_of),
+                "of_relation": len(of_relation.intersection(distinct.tolist())),
+                "entities": [
+                    {
+                        "name": graph.entities[entity],
+                        "label": graph.label(entity),
+                        "score": score,
+                        "known": split_of.get(entity, ""),
+                        "of_relation": entity in of_relation,
+                    }
+                    for entity, score in zip(
+                        entities[order].tolist(), scores[order].tolist(), strict=True
+                    )
+                ],
             }
         )
     return {
@@ -94,20 +106,6 @@ def _check(epoch: int | None, sample: int | None, top: int | None, seed: int) ->
             raise UserError(f"{flag} must be at least 1, not {value}")
     if seed < 0:
         raise UserError(f"--seed must be at least 0, not {seed}")
-
-
-def _entries(
-    graph: KnowledgeGraph, entities: Ids, scores: npt.NDArray[np.float32], split_of: dict[int, str]
-) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": graph.entities[entity],
-            "label": graph.label(entity),
-            "score": score,
-            "known": split_of.get(entity, ""),
-        }
-        for entity, score in zip(entities.tolist(), scores.tolist(), strict=True)
-    ]
 
 
 def recorded_epochs(run: Run) -> list[int]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "Drawn", "Kind", "draw"]
 
-Kind = Literal["distribution", "convergence", "strategies", "sizes", "gradients"]
+Kind = Literal["distribution", "convergence", "strategies", "sizes", "gradients", "cache"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -34,15 +34,23 @@ def draw(
     out: str | Path = "figures/",
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    *,
+    head: str | None = None,
+    relation: str | None = None,
+    tail: str | None = None,
 ) -> Drawn:
     """Draw a figure of runs as PNG, SVG and, the data behind it, CSV.
 
     ``out`` is a folder (one that exists, or a name that ends in "/"), in which the files are named
     by the kind, or else how their names begin. Where runs need several figures, such as one for
     each scoring function, that is added to the names. ``progress`` hears (steps done, in all).
+    The figure "cache" is of (head, relation, ?) or of (?, relation, tail).
     """
     if kind not in KINDS:
         raise unknown("figure", kind, KINDS)
+    asked = {"head": head, "relation": relation, "tail": tail} if kind == "cache" else {}
+    if not asked and (head or relation or tail):
+        raise UserError(f"--head, --relation and --tail are for the figure cache, not for {kind}")
     several = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
     if not several:
         raise UserError(f"say which runs to draw: nscaching figures {kind} RUN …")
@@ -52,7 +60,7 @@ def draw(
     report = progress or (lambda done, of: None)
     drawn, steps = Drawn(), len(several) + 1
     logs = read(several, drawn.notes, lambda done: report(done, steps))
-    pages: list[Page] = import_module(f"{__name__}.{kind}").pages(logs, drawn.notes)
+    pages: list[Page] = import_module(f"{__name__}.{kind}").pages(logs, drawn.notes, **asked)
     prefixes = [_prefix(out, kind, suffix) for suffix in distinct([p.suffix for p in pages])]
     files = [[Path(f"{prefix}.{end}") for end in ("png", "svg", "csv")] for prefix in prefixes]
     for path in (path for group in files for path in group):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nscaching.escaping import shorten
-from nscaching.figures._pages import Line, Page, Panel
+from nscaching.figures._pages import Line, Page, Panel, Table
 from nscaching.plots import COLOURS
 
 if TYPE_CHECKING:
@@ -22,10 +22,12 @@ __all__ = ["plain", "write"]
 WIDTH = 9.0  # inches: shown 900 pixels wide, text of 10 points is 14 pixels high
 NARROWEST = 2.25  # inches of a column: with more of them, a page is wider
 LETTERS = 11  # of a title in an inch
+SMALL_LETTERS = 13  # of a table
+LINE = 0.32  # inches that a line of a table is high
 DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = "os^Dv<P*"
 FEW_POINTS = 15  # points are marked where there are not more
-MARGIN = "#B00020"
+MARGIN, GREY = "#B00020", "#555555"
 STYLE: dict[Any, Any] = {
     "font.size": 10,
     "axes.titlesize": 10,
@@ -52,8 +54,14 @@ def write(page: Page, png: Path, svg: Path, data: Path) -> None:
         warnings.filterwarnings("ignore", "Glyph .* missing|constrained_layout not applied")
         rows = math.ceil(len(page.panels) / page.columns)
         width, height = _width(page), page.panel_height * rows + 0.5
+        if page.table:
+            height = LINE * (len(page.table.cells) + 3)
         figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
-        _fill(figure, page, rows)
+        if page.table:
+            _write_table(figure.subplots(), page.table, width)
+            _title(figure, page)
+        else:
+            _fill(figure, page, rows)
         figure.draw_without_rendering()  # ticks follow the first layout, and the second the ticks
         figure.savefig(png)
         figure.set_layout_engine("none")  # stays as it is: to lay it out takes half of the time
@@ -81,13 +89,38 @@ def _fill(figure: Figure, page: Page, rows: int) -> None:
             handles |= {name: handle for name, handle in drawn.items() if name not in handles}
     for frame in axes[len(page.panels) :]:
         frame.remove()
-    if page.title:
-        figure.suptitle(plain(shorten(page.title, int(LETTERS * WIDTH))), fontsize=11)
+    _title(figure, page)
     if len(handles) > 1:
         figure.legend(
             handles.values(), map(plain, handles), loc="outside lower center", frameon=False,
             ncols=_columns(list(handles), 1.0), handlelength=3,
         )  # fmt: skip
+
+
+def _write_table(axes: Axes, table: Table, width: float) -> None:
+    """Write a table over so many inches; what stands out is bold and of another colour."""
+    narrow = 0.8  # inches of a column of numbers
+    wide = (width - 0.3 - narrow * table.narrow) / (len(table.headings) - table.narrow)
+    columns = range(len(table.headings))
+    left = [min(j, table.narrow) * narrow + max(0, j - table.narrow) * wide for j in columns]
+    for i, cells in enumerate([table.headings, *table.cells]):
+        for j, text in enumerate(cells):
+            look: Look = {"color": GREY if i == 0 else "black"}
+            if (i - 1, j) in table.marked:
+                look = {"color": COLOURS[0], "weight": "bold"}
+            room = int(SMALL_LETTERS * (wide if i else width))  # few columns have headings
+            axes.text(left[j], -i, plain(shorten(text, room)), size=8.5, **look)
+    axes.axhline(-0.35, color=GREY, lw=0.8)
+    note = plain(shorten(table.note, int(SMALL_LETTERS * width)))
+    axes.text(0, -len(table.cells) - 1.2, note, size=8, color=GREY)
+    axes.set_xlim(0, width - 0.3)
+    axes.set_ylim(-len(table.cells) - 1.5, 0.7)
+    axes.axis("off")
+
+
+def _title(figure: Figure, page: Page) -> None:
+    if page.title:
+        figure.suptitle(plain(shorten(page.title, int(LETTERS * WIDTH))), fontsize=11)
 
 
 def _width(page: Page) -> float:

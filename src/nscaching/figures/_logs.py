@@ -1,4 +1,4 @@
-"""What a run recorded: settings, metrics, scores of watched triples. Its model is not read."""
+"""What a run recorded: settings, metrics, scores of watched triples; its model if asked for."""
 
 from __future__ import annotations
 
@@ -40,12 +40,14 @@ class Log:
     history: list[Record]
     mark: str = ""
     """What tells its data from others of the same name."""
+    run: Run | None = None
+    """Where it was given instead of a folder."""
 
     @classmethod
     def read(cls, run: Run | str | Path) -> Log:
         """Read the log of a run folder, which need not be finished, or take that of a run."""
         if isinstance(run, Run):
-            return cls(run.name, run.path, run.graph, run.config, run.history)
+            return cls(run.name, run.path, run.graph, run.config, run.history, run=run)
         folder = RunFolder(run)
         source, config = folder.read_config()
         graph, name = folder.read_graph(source), folder.path.resolve().name
@@ -91,6 +93,10 @@ class Log:
         """Return the rankings of "valid", or those of "test" that were made while training."""
         found = (record for record in self.history if record.get("split") == split)
         return [record for record in found if split == "valid" or record.get("traced") is True]
+
+    def load(self) -> Run:
+        """Return the run with its model and cache."""
+        return self.run or Run.load(self.where)
 
     def scores(self) -> list[Record]:
         """Return the scores of watched triples."""

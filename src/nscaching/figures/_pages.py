@@ -1,11 +1,11 @@
-"""What a figure is made of before it is drawn: pages of panels of lines of points."""
+"""What a figure is made of before it is drawn: pages of panels of lines of points, or a table."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["MOST_POINTS", "Line", "Page", "Panel", "Row", "evenly"]
+__all__ = ["MOST_POINTS", "Line", "Page", "Panel", "Row", "Table", "evenly"]
 
 MOST_POINTS = 300  # of a line: more than are seen, few enough for a file in a repository
 
@@ -49,6 +49,22 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class Table:
+    """Words in rows and columns, of which some stand out."""
+
+    headings: list[str]
+    cells: list[list[str]]
+    marked: set[tuple[int, int]]
+    """Row and column of the cells that stand out."""
+    narrow: int
+    """How many of the first columns are of numbers."""
+    note: str
+    """What is said below."""
+    rows: list[Row]
+    """All that is known of it: the CSV file."""
+
+
+@dataclass(frozen=True)
 class Page:
     """One image with its CSV file."""
 
@@ -59,10 +75,15 @@ class Page:
     """What the names of its files have behind the prefix, where there are several pages."""
     panel_height: float = 2.9
     """In inches."""
+    table: Table | None = None
+    """What the page shows instead of panels."""
     rows: list[Row] = field(init=False)
 
     def __post_init__(self) -> None:
         """Gather the rows of all lines; a point that two panels show counts once."""
+        if self.table:
+            object.__setattr__(self, "rows", self.table.rows)
+            return
         distinct = {
             tuple(row.items()): row
             for panel in self.panels

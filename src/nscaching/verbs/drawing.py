@@ -19,6 +19,7 @@ class Figures:
     """Draw a figure of the paper from run folders, as PNG and SVG, with its data as CSV.
 
     nscaching figures convergence runs/a runs/b --out figures/
+    nscaching figures cache runs/a --head Portugal --relation borders
     """
 
     kind: Annotated[Positional[Kind], arg(metavar="KIND", help=f"{', '.join(KINDS)}.")]
@@ -27,6 +28,12 @@ class Figures:
     """Folder to write to (it exists, or ends in "/"), or how the names of the files begin."""
     overwrite: bool = False
     """Replace the files if they exist."""
+    head: str = ""
+    """For cache: the head entity of (head, relation, ?), by name or label."""
+    relation: str = ""
+    """For cache: the relation."""
+    tail: str = ""
+    """For cache: the tail entity of (?, relation, tail), instead of a head."""
     json: Json = False
 
     def run(self) -> None:
@@ -36,5 +43,8 @@ class Figures:
         from nscaching.progress import when_slow
 
         with when_slow(f"drawing {self.kind}") as progress:
-            drawn = draw(self.kind, self.paths, self.out, self.overwrite, progress)
+            drawn = draw(
+                self.kind, self.paths, self.out, self.overwrite, progress,
+                head=self.head or None, relation=self.relation or None, tail=self.tail or None,
+            )  # fmt: skip
         show_figures.drawn(self.kind, drawn, self.json)

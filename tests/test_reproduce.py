@@ -238,7 +238,9 @@ def test_ctrl_c_says_how_to_go_on(make, presets, tmp_path, monkeypatch, capsys):
 
 
 class Unheard(Alarm):
-    """Asks to stop as a signal would."""
+    """Asks to stop as a signal would, or as a time limit would."""
+
+    late = False
 
     def check(self, message):
         """Find no signal: it asks at its calls alone."""
@@ -248,10 +250,10 @@ def test_a_training_that_was_stopped_goes_on_where_it_was(make, tmp_path, monkey
     asked = {"models": ("TransE",), "samplers": ("nscaching",), "starts": ("pretrain",)}
     asked |= {"protocol": ("cache",), "epochs": 6}
     counter = Unheard()
-    monkeypatch.setattr(loop, "Signals", lambda: contextlib.nullcontext(counter))
+    monkeypatch.setattr(loop, "Signals", lambda limit: contextlib.nullcontext(counter))
     whole, _ = make(out="whole", **asked)
     alarm = Unheard(counter.calls * 3 // 4)  # the start is the first half
-    monkeypatch.setattr(loop, "Signals", lambda: contextlib.nullcontext(alarm))
+    monkeypatch.setattr(loop, "Signals", lambda limit: contextlib.nullcontext(alarm))
     with pytest.raises(Stopped, match="stopped in epoch"):
         make(**asked)
     unfinished = tmp_path / "results" / "unfinished"
@@ -385,7 +387,7 @@ def test_lines_of_other_data_are_trained_again_and_left_out(make, monkeypatch):
 def test_a_training_on_other_data_does_not_go_on(make, monkeypatch):
     asked = {"models": ("TransE",), "samplers": ("bernoulli",), "protocol": ("paper",)}
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "Signals", lambda: contextlib.nullcontext(Unheard(2)))
+        patch.setattr(loop, "Signals", lambda limit: contextlib.nullcontext(Unheard(2)))
         with pytest.raises(Stopped):
             make(**asked)
     monkeypatch.setattr(loop.work, "load", lambda name: OTHER)
@@ -409,15 +411,32 @@ def test_the_latest_line_is_that_of_the_latest_date(table, tmp_path):
 # Time.
 
 
-def test_no_training_is_begun_that_would_not_fit(make):
+def test_after_the_time_limit_no_training_is_begun(make, tmp_path):
     few = {"models": ("TransE",), "samplers": ("bernoulli",), "protocol": ("paper",), "seeds": 3}
     made, said = make(**few, time_limit=1e-6)
-    # Of the first nothing is known, so it is begun.
-    assert (made.trained, made.left) == (1, 2)
-    assert said[-1].startswith("stopped after ")
+    assert (made.trained, made.left) == (0, 3)
+    assert said[-1].endswith("seed 1: not begun; the time limit is reached")
+    assert not (tmp_path / "results" / "unfinished").exists()
+    made, said = make(**few, time_limit=600)
+    assert (made.trained, made.left) == (3, 0)
     assert "left for all" in said[1]
-    made, _ = make(**few, time_limit=600)
+
+
+def test_a_training_that_the_time_limit_stops_goes_on_where_it_was(make, tmp_path, monkeypatch):
+    few = {"models": ("TransE",), "samplers": ("bernoulli",), "protocol": ("paper",), "epochs": 10}
+    whole, _ = make(out="whole", **few)
+    alarm = Unheard(7)
+    monkeypatch.setattr(loop, "Signals", lambda limit: contextlib.nullcontext(alarm))
+    monkeypatch.setattr(Unheard, "late", property(lambda self: self.calls >= 7))
+    made, said = make(**few, seeds=2)
+    assert (made.trained, made.left) == (0, 2)
+    assert "from which the same command goes on; the time limit is reached" in said[-1]
+    monkeypatch.setattr(Unheard, "late", False)
+    made, said = make(**few, seeds=2)
     assert (made.trained, made.left) == (2, 0)
+    assert any(text.endswith("goes on where it was stopped") for text in said)
+    first, other = lines(made.lines)[0], lines(whole.lines)[0]
+    assert (first["test"], first["epochs"]) == (other["test"], other["epochs"])
 
 
 def test_the_expected_time_is_that_of_similar_trainings(make, tmp_path):
@@ -441,7 +460,7 @@ def test_the_expected_time_of_a_stopped_training_is_of_what_is_left(make, tmp_pa
     one = lines(made.lines)[0] | {"epoch_seconds": 30.0, "epochs": 10, "seconds": 310.0}
     made.lines.write_text(json.dumps(one) + "\n")
     alarm = Unheard(7)  # an epoch is one step: it is asked after each of them, and each epoch
-    monkeypatch.setattr(loop, "Signals", lambda: contextlib.nullcontext(alarm))
+    monkeypatch.setattr(loop, "Signals", lambda limit: contextlib.nullcontext(alarm))
     with pytest.raises(Stopped):
         make(**few, seeds=2)
     asked = Asked(**{**QUICK, **few, "seeds": 2}, presets=str(tmp_path / "presets"))
@@ -454,10 +473,6 @@ def test_the_expected_time_of_a_stopped_training_is_of_what_is_left(make, tmp_pa
     file.with_name("999999.safetensors").write_bytes(b"damaged")
     assert pace.expected_seconds(trainings[1:], store) == 10 + 30 * (10 - trained)
     assert pace.expected_seconds(trainings[:1], store) == 310
-    # So it fits where a whole one would not.
-    monkeypatch.setattr(loop, "Signals", lambda: contextlib.nullcontext(Unheard()))
-    made, _ = make(**few, seeds=2, time_limit=300)
-    assert (made.trained, made.left) == (1, 0)
 
 
 def test_a_training_that_fails_does_not_stop_the_others(make, presets):

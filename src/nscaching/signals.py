@@ -1,11 +1,13 @@
-"""SIGINT and SIGTERM for work that can stop after a step and go on later."""
+"""SIGINT, SIGTERM and a time limit for work that can stop after a step and go on later."""
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
 import threading
+import time
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -17,18 +19,25 @@ SHOW_CURSOR = "\x1b[?25h"  # which a progress bar hides
 
 
 class Signals:
-    """Hears signals while it is entered; calling it says whether there was one.
+    """Hears signals while it is entered; calling it says whether to stop.
 
-    A second signal ends the process at once: files are whole at any moment.
+    That is after a signal, or when the seconds from now on that are given have passed. A second
+    signal ends the process at once: files are whole at any moment.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = math.inf) -> None:
         self.heard = 0
+        self._end = time.monotonic() + seconds
         self._before: dict[signal.Signals, Any] = {}
 
     def __call__(self) -> bool:
         """Say whether to stop."""
-        return self.heard != 0
+        return self.heard != 0 or self.late
+
+    @property
+    def late(self) -> bool:
+        """Whether it is time, and no signal, that stops the work."""
+        return self.heard == 0 and time.monotonic() > self._end
 
     def check(self, message: str) -> None:
         """Stop if there was a signal that nobody has answered yet."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import gc
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 from nscaching import __version__, work
-from nscaching.errors import UserError
+from nscaching.errors import Stopped, UserError
 from nscaching.evaluation import METRICS
 from nscaching.graph import KnowledgeGraph
 from nscaching.progress import SeriesDisplay, duration
@@ -65,8 +66,8 @@ def reproduce(
 ) -> Outcome:
     """Train the cells that are asked for and not yet done, and write the table of all there are.
 
-    ``say`` hears a sentence about each cell. With a time limit (in seconds) no training is begun
-    that would end after it, judged by those before.
+    ``say`` hears a sentence about each cell. After a time limit (in seconds) the training that runs
+    is stopped; the next call goes on with it.
     """
     wanted, store = plan(task, asked), Store(out, task)
     outcome = Outcome(task, store.path, out / f"{task.name}.md")
@@ -81,9 +82,9 @@ def reproduce(
     if table_only and not store.lines:
         raise UserError(f"{store.path}: there are no results yet to make a table of")
     if not table_only:
-        with store.adding(), Signals() as stop:
+        with store.adding(), Signals(time_limit or math.inf) as stop:
             try:
-                _train_missing(wanted, store, outcome, say, time_limit, write, stop)
+                _train_missing(wanted, store, outcome, say, write, stop)
             except KeyboardInterrupt:
                 kept = f"{sum(map(store.has, wanted))} of {len(wanted)} trainings are kept"
                 say(f"{kept} in {store.path}; the same command goes on from there")
@@ -97,7 +98,6 @@ def _train_missing(
     store: Store,
     outcome: Outcome,
     say: Say,
-    time_limit: float,
     write: Callable[[], None],
     stop: Signals,
 ) -> None:
@@ -109,19 +109,14 @@ def _train_missing(
     for training in set(wanted) - set(missing):
         clear(unfinished(store, training))  # of a process that was killed just before it did
     failed: set[Training] = set()
-    began = time.monotonic()
     for number, training in enumerate(missing, 1):
-        soon = expected_seconds([training], store)
-        passed = time.monotonic() - began
-        if time_limit and soon is not None and passed + soon > time_limit:
-            outcome.left = len(missing) - number + 1
-            say(f"stopped after {duration(passed)}: the next would take about {duration(soon)}")
-            return
         place = f"{number}/{len(missing)} {training.cell}"
         if unfinished(store, training).files():
             say(f"{place}: goes on where it was stopped")
         name = f"{place}{_left(missing[number - 1 :], store)}"
         try:
+            if stop.late:
+                raise Stopped("not begun")
             if starts := failed.intersection(training.needs):
                 raise UserError(f"its start failed: {starts.pop().cell}")
             line = _train(training, graphs[training.cell.data], store, name, say, stop)
@@ -131,6 +126,12 @@ def _train_missing(
             say(f"{place}: failed: {error}")
             stop.check("stopped")
             continue
+        except Stopped as stopped:
+            if not stop.late:
+                raise
+            say(f"{place}: {stopped}; the time limit is reached")
+            outcome.left = len(missing) - number + 1
+            return
         store.add(line)
         clear(unfinished(store, training))
         outcome.trained += 1

@@ -65,11 +65,13 @@ class Store:
             sound &= all(isinstance(value, int | float) for value in figures)
             mark = fingerprint(line)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise UserError(f"{path}:{number}: not a line of results: {error!r}") from error
+            raise UserError(
+                f"{path}:{number}: not a line of results; remove it to go on"
+            ) from error
         except UserError as error:
             raise UserError(f"{path}:{number}: {error}") from None
         if not sound:
-            raise UserError(f"{path}:{number}: not a line of results")
+            raise UserError(f"{path}:{number}: not a line of results; remove it to go on")
         return line, mark
 
     def _keep(self, line: Line, mark: str, path: Path) -> None:

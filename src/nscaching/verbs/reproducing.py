@@ -46,7 +46,7 @@ class Reproduce:
     """Folder of the results, which are added to: TASK.jsonl, TASK.md, what others start from, and
     checkpoints of what was stopped."""
     time_limit: float = 0.0
-    """Begin no training that would end after so many seconds, judged by those before; 0: none."""
+    """Stop after so many seconds; the same command goes on from there. 0: none."""
     table_only: bool = False
     """Train nothing, write the table of what there is."""
     json: Json = False

@@ -157,3 +157,16 @@ def test_signals_that_are_ignored_stay_so():
             assert not signals()
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_time_limit_asks_to_stop_and_is_told_from_a_signal():
+    with Signals(3600) as signals:
+        assert not (signals() or signals.late)
+    with Signals(0) as signals:
+        time.sleep(0.001)
+        assert signals()
+        assert signals.late
+        signals.check("no signal")
+        signal.raise_signal(signal.SIGTERM)
+        assert signals()
+        assert not signals.late

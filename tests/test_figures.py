@@ -322,6 +322,18 @@ def test_what_a_run_lacks_is_one_line(tmp_path, kind, run, words):
     assert not (tmp_path / "x.png").exists()
 
 
+def test_a_run_that_does_not_fit_is_left_out_and_named(tmp_path):
+    several = [{"sampler": "bernoulli"}, {"n1": 10}, {"n1": 50}]
+    found = logs(tmp_path, *several)
+    for log in found[1:]:
+        watch(log.path, [("e0", "next_to", "e1")], [0, 40])
+    for kind in (distribution, sizes):
+        pages, notes = pages_of(kind, found)
+        assert {row["run"] for page in pages for row in page.rows} == {"run1", "run2"}
+        (note,) = [note for note in notes if "not shown" in note]
+        assert note.startswith(f"{found[0].path} is not shown: ")
+
+
 def test_gradients_before_the_first_epoch(tmp_path):
     (found,) = logs(tmp_path, {})
     found.history.clear()

@@ -19,7 +19,7 @@ from nscaching.run_folder import RunFolder
 from nscaching.trainer import Record
 
 __all__ = [
-    "Log", "alike", "by_sampler", "compare", "grouped", "in_order", "labels", "read",
+    "Log", "alike", "by_sampler", "compare", "grouped", "in_order", "labels", "read", "shown",
     "traced_split",
 ]  # fmt: skip
 
@@ -99,13 +99,10 @@ class Log:
         return self.run or Run.load(self.where)
 
     def scores(self) -> list[Record]:
-        """Return the scores of watched triples."""
+        """Return the scores of watched triples; there are none where none were watched."""
         path = None if self.path is None else self.path / SCORES
         if path is None or not path.is_file():
-            raise UserError(
-                f"{self.where}: no scores of watched triples ({SCORES}); "
-                "nscaching train --watch N records them"
-            )
+            return []
         try:
             lines = path.read_text(encoding="utf-8").split("\n")
         except (OSError, ValueError) as error:
@@ -155,6 +152,16 @@ def read(
         else log
         for log in logs.values()
     ]
+
+
+def shown(logs: Sequence[Log], lacks: Callable[[Log], str], notes: list[str]) -> list[Log]:
+    """Return the runs that lack nothing; the others are noted, and if there is none, it is said."""
+    missing = [lacks(log) for log in logs]
+    if all(missing):
+        raise UserError(f"{logs[0].where}: {missing[0]}")
+    named = zip(logs, missing, strict=True)
+    notes += [f"{log.where} is not shown: {what}" for log, what in named if what]
+    return [log for log, what in zip(logs, missing, strict=True) if not what]
 
 
 def traced_split(logs: Sequence[Log], notes: list[str]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from nscaching.errors import UserError
 from nscaching.escaping import shorten
-from nscaching.figures._logs import Log
+from nscaching.figures._logs import Log, shown
 from nscaching.figures._pages import Line, Page, Panel, Row, evenly
 from nscaching.graph import SPLITS, KnowledgeGraph
 from nscaching.probes.files import SCORES
@@ -24,9 +24,16 @@ QUANTILES, TOP = 101, 40  # points of a line: all over, and more of them where n
 
 def pages(logs: list[Log], notes: list[str]) -> list[Page]:
     """Return one page with two panels for each run: one triple over epochs, triples at the end."""
+    logs = shown(logs, _lacks_scores, notes)
     panels = [panel for log in logs for panel in _panels(log, len(logs) > 1, notes)]
     title = f"{logs[0].model} with {logs[0].sampler} on {logs[0].data}" if len(logs) == 1 else ""
     return [Page(panels, 2, title, panel_height=4.0)]
+
+
+def _lacks_scores(log: Log) -> str:
+    if log.scores():
+        return ""
+    return f"no scores of watched triples ({SCORES}); nscaching train --watch N records them"
 
 
 def _panels(log: Log, several: bool, notes: list[str]) -> list[Panel]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nscaching.errors import UserError
-from nscaching.figures._logs import Log, alike, compare, grouped, labels, traced_split
+from nscaching.figures._logs import Log, alike, compare, grouped, labels, shown, traced_split
 from nscaching.figures._pages import Line, Page, Panel, Row, evenly
 from nscaching.trainer import Record
 
@@ -17,12 +17,7 @@ __all__ = ["pages"]
 
 def pages(logs: list[Log], notes: list[str]) -> list[Page]:
     """Return a page for each scoring function and data set, with a row of panels for each size."""
-    for log in logs:
-        if log.config.sampler != "nscaching":
-            raise UserError(
-                f"{log.where}: its sampler {log.config.sampler} has no cache; "
-                "train with --sampler nscaching --n1 N --n2 N"
-            )
+    logs = shown(logs, _lacks_cache, notes)
     groups = grouped(logs, lambda log: (log.model, log.data))
     made = []
     for (model, data), group in groups.items():
@@ -33,15 +28,22 @@ def pages(logs: list[Log], notes: list[str]) -> list[Page]:
         if not panels:
             runs = ", ".join(log.where for log in group)
             raise UserError(f"no two of these runs differ in --n1 alone or in --n2 alone: {runs}")
-        shown = {id(log) for runs in sweeps.values() for log in runs}
+        swept = {id(log) for runs in sweeps.values() for log in runs}
         notes += [
             f"{log.where} is not shown: N1 = {log.config.n1}, N2 = {log.config.n2} is of no sweep"
             for log in group
-            if id(log) not in shown
+            if id(log) not in swept
         ]
         suffix = f"{model}-{data}".lower() if len(groups) > 1 else ""
         made.append(Page(panels, 2, f"{model} on {data}", suffix, panel_height=3.3))
     return made
+
+
+def _lacks_cache(log: Log) -> str:
+    if log.config.sampler == "nscaching":
+        return ""
+    cure = "train with --sampler nscaching --n1 N --n2 N"
+    return f"its sampler {log.config.sampler} has no cache; {cure}"
 
 
 def _sweep(size: str, fixed: str, logs: list[Log]) -> list[Log]:

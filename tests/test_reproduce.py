@@ -15,21 +15,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from safetensors import safe_open
 
-from helpers import TINY, random_graph
+from helpers import random_graph
 from nscaching import Run, TrainConfig, train
 from nscaching.cli import main
 from nscaching.errors import Stopped, UserError
 from nscaching.graph import Labelled
 from nscaching.reproduce import loop, pace
 from nscaching.reproduce.asked import Asked
-from nscaching.reproduce.cells import OF_THE_CACHE, WITHOUT_CACHE, Cell, fingerprint, plan
+from nscaching.reproduce.cells import Cell, plan
 from nscaching.reproduce.loop import reproduce
 from nscaching.reproduce.store import Store
 from nscaching.reproduce.task import TASKS
-from nscaching.trainer import Trainer
 from resuming import Alarm
 
 LINKS, CLASSES = TASKS["link-prediction"], TASKS["triplet-classification"]
@@ -151,28 +149,6 @@ def test_a_line_has_what_a_reader_needs(make):
 
 
 # What is not trained again.
-
-
-OTHER_CACHE = {
-    "n2": 7, "draw": "top", "refresh": "top", "temperature": 3.0, "lazy": 2,
-    "refresh_side": "drawn", "shared_candidates": True, "candidate_rows": "bfloat16",
-    "candidates": "slots",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("sampler", WITHOUT_CACHE)
-def test_settings_of_the_cache_are_none_of_samplers_without_one(sampler):
-    assert OTHER_CACHE.keys() == set(OF_THE_CACHE)
-    configs = [TrainConfig(**TINY | {"sampler": sampler} | more) for more in ({}, OTHER_CACHE)]
-    prints = {fingerprint({"settings": config.to_dict()}) for config in configs}
-    assert len(prints) == 1
-    trainers = [Trainer(GRAPH, config) for config in configs]
-    for trainer in trainers:
-        trainer.epoch(1)
-    first, second = (trainer.model.state_dict() for trainer in trainers)
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    cached = [dataclasses.replace(config, sampler="nscaching") for config in configs]
-    assert len({fingerprint({"settings": config.to_dict()}) for config in cached}) == 2
 
 
 def test_what_is_done_is_skipped_and_changed_settings_are_not(make, presets):

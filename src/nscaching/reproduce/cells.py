@@ -32,12 +32,6 @@ TUNED_FOR_CACHE = ("nscaching", "bernoulli")
 
 # Where a training runs, and which of several equal ones it is, are no settings of its cell.
 NOT_COMPARED = ("seed", "device", "kernels", "threads", "pretrain", "generator_pretrain")
-# Nor is what its sampler does not look at: a training with another temperature would be the same.
-OF_THE_CACHE = (
-    "n2", "draw", "refresh", "temperature", "lazy", "refresh_side", "shared_candidates",
-    "candidate_rows", "candidates",
-)  # fmt: skip
-WITHOUT_CACHE = ("bernoulli", "kbgan", "igan")
 
 
 class Cell(NamedTuple):
@@ -102,14 +96,10 @@ def fingerprint(line: dict[str, Any]) -> str:
 
 def _fingerprint(configs: dict[str, TrainConfig]) -> str:
     compared = {
-        part: {k: v for k, v in config.to_dict().items() if k not in _not_compared(config)}
+        part: {k: v for k, v in config.to_dict().items() if k not in NOT_COMPARED}
         for part, config in configs.items()
     }
     return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()
-
-
-def _not_compared(config: TrainConfig) -> tuple[str, ...]:
-    return NOT_COMPARED + (OF_THE_CACHE if config.sampler in WITHOUT_CACHE else ())
 
 
 def plan(task: Task, asked: Asked) -> list[Training]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -71,7 +72,7 @@ def test_it_is_written_from_the_command_line(run, tmp_path, capsys):
 
 
 def test_what_stands_out_is_bold_and_nothing_leaves_the_image(tmp_path, monkeypatch):
-    cells = [["1", "2 of 5", *["m" * 90] * 5]]
+    cells = [["1", "2 of 5", "m" * 90, "WM" * 90, "猫" * 90, "a\n" * 90, "$x_{" * 90]]
     headings = ["epoch", "tails", "five", *[""] * 4]
     table = Table(headings, cells, {(0, 3)}, narrow=2, note="n" * 300, rows=[{"a": 1}])
     figures = []
@@ -80,8 +81,29 @@ def test_what_stands_out_is_bold_and_nothing_leaves_the_image(tmp_path, monkeypa
     write(page, *(tmp_path / f"x.{end}" for end in ("png", "svg", "csv")))
     texts = figures[0].axes[0].texts
     bold = [text for text in texts if text.get_fontweight() == "bold"]
-    assert [(text.get_text()[0], len(text.get_text()) < 30) for text in bold] == [("m", True)]
+    assert [text.get_text()[0] for text in bold] == ["W"]
     assert all(text.get_window_extent().x1 <= figures[0].bbox.width for text in texts)
+    row = [text.get_window_extent() for text in texts if text.get_position()[1] == -1]
+    assert len(row) == 7
+    assert all(left.x1 < right.x0 for left, right in pairwise(row))
+
+
+def test_a_run_without_a_cache_is_left_out_and_named(run, tmp_path):
+    other = train(GRAPH, **TINY | {"epochs": 1, "sampler": "bernoulli"}, out=tmp_path / "other")
+    drawn = draw("cache", [other, run], f"{tmp_path}/x/", **QUERY)
+    assert [path.name for path in drawn.files] == ["cache.png", "cache.svg", "cache.csv"]
+    (note,) = drawn.notes
+    assert note.startswith(f"{other.path} is not shown: ")
+    assert "its sampler is bernoulli" in note
+
+
+def test_of_many_epochs_some_are_shown(run, monkeypatch):
+    monkeypatch.setattr(cache, "MOST_EPOCHS", 2)
+    notes = []
+    (page,) = cache.pages([Log.read(run)], notes, **QUERY)
+    assert [cells[0] for cells in page.table.cells] == ["0", "4"]
+    assert {row["epoch"] for row in page.rows} == {0, 2, 4}
+    assert notes == [f"{run.path}: 2 of 3 recorded epochs are shown"]
 
 
 def test_several_runs_have_files_of_their_own_and_one_epoch_is_noted(run, tmp_path):

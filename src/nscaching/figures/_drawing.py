@@ -16,13 +16,13 @@ from nscaching.plots import COLOURS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
 __all__ = ["plain", "write"]
 
 WIDTH = 9.0  # inches: shown 900 pixels wide, text of 10 points is 14 pixels high
 NARROWEST = 2.25  # inches of a column: with more of them, a page is wider
 LETTERS = 11  # of a title in an inch
-SMALL_LETTERS = 13  # of a table
 LINE = 0.32  # inches that a line of a table is high
 DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = "os^Dv<P*"
@@ -108,14 +108,24 @@ def _write_table(axes: Axes, table: Table, width: float) -> None:
             look: Look = {"color": GREY if i == 0 else "black"}
             if (i - 1, j) in table.marked:
                 look = {"color": COLOURS[0], "weight": "bold"}
-            room = int(SMALL_LETTERS * (wide if i else width))  # few columns have headings
-            axes.text(left[j], -i, plain(shorten(text, room)), size=8.5, **look)
+            room = wide if i else width  # few columns have headings
+            _fit(axes.text(left[j], -i, "", size=8.5, **look), text, 0.92 * room)
     axes.axhline(-0.35, color=GREY, lw=0.8)
-    note = plain(shorten(table.note, int(SMALL_LETTERS * width)))
-    axes.text(0, -len(table.cells) - 1.2, note, size=8, color=GREY)
+    note = axes.text(0, -len(table.cells) - 1.2, "", size=8, color=GREY)
+    _fit(note, table.note, 0.92 * width)
     axes.set_xlim(0, width - 0.3)
     axes.set_ylim(-len(table.cells) - 1.5, 0.7)
     axes.axis("off")
+
+
+def _fit(place: Text, text: str, inches: float) -> None:
+    """Write a text, shortened until it is not wider: letters are not all of one width."""
+    text = shorten(text, 500)
+    most, pixels = len(text), inches * place.get_figure().dpi  # type: ignore[union-attr]
+    place.set_text(plain(text))
+    while most > 1 and place.get_window_extent().width > pixels:
+        most = min(most - 1, int(0.95 * most))
+        place.set_text(plain(shorten(text, most)))
 
 
 def _title(figure: Figure, page: Page) -> None:

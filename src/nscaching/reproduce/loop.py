@@ -111,7 +111,7 @@ def _train_missing(
     failed: set[Training] = set()
     for number, training in enumerate(missing, 1):
         place = f"{number}/{len(missing)} {training.cell}"
-        if unfinished(store, training).files():
+        if unfinished(store, training).files() and not stop.late:
             say(f"{place}: goes on where it was stopped")
         name = f"{place}{_left(missing[number - 1 :], store)}"
         try:

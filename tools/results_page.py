@@ -40,8 +40,11 @@ class Results:
     def lines(self, key: Key) -> list[Line]:
         """Return the trainings behind a row, by seed."""
         marks = {t.fingerprint for t in self.wanted if t.cell[:-1] == key}
-        found = {cell(line)[-1]: line for line, mark in self.store if mark in marks
-                 and tuple(cell(line)[:-1]) == key}  # fmt: skip
+        found: dict[int, Line] = {}
+        for line, mark in self.store:
+            *same, seed = cell(line)
+            if mark in marks and tuple(same) == key:
+                found[seed] = line
         return [found[seed] for seed in sorted(found)]
 
 
@@ -118,11 +121,12 @@ def _line(cells: Iterable[str]) -> str:
 
 def with_tables(page: str) -> str:
     """Return the page with the tables as the lines have them."""
+    results = {name: Results(task) for name, task in TASKS.items()}
     for name, (task, columns) in TABLES.items():
         mark, end = f"<!-- table: {name} -->", "<!-- end -->"
         before, after = page.split(mark)
         _, after = after.split(end, 1)
-        page = f"{before}{mark}\n\n{table(Results(TASKS[task]), columns)}\n\n{end}{after}"
+        page = f"{before}{mark}\n\n{table(results[task], columns)}\n\n{end}{after}"
     return page
 
 

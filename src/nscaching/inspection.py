@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,15 +45,10 @@ def inspect(
         raise UserError("give --relation and one of --head and --tail")
     _check(epoch, sample, top, seed)
     recorded = recorded_epochs(run)
+    epochs = _chosen(recorded, epoch, everything=sample is None and top is None)
     graph, side = run.graph, Side.HEAD if head is None else Side.TAIL
     anchor, r = graph.entity_id(str(tail if head is None else head)), graph.relation_id(relation)
     key = _key(graph, side, anchor, r)
-    if epoch is not None and epoch not in recorded:
-        raise UserError(f"epoch {epoch} is not recorded; known: {', '.join(map(str, recorded))}")
-    if epoch is not None:
-        epochs = [epoch]
-    else:
-        epochs = recorded[-1:] if sample is None and top is None else recorded
     h, t = (anchor, None) if side is Side.TAIL else (None, anchor)
     split_of, random, shown = known_answers(graph, h, r, t), np.random.default_rng(seed), []
     place = 0 if side is Side.HEAD else 2  # of the answer in a triple
@@ -72,16 +68,8 @@ def inspect(
                 "known": sum(entity in split_of for entity in distinct.tolist()),
                 "of_relation": len(of_relation.intersection(distinct.tolist())),
                 "entities": [
-                    {
-                        "name": graph.entities[entity],
-                        "label": graph.label(entity),
-                        "score": score,
-                        "known": split_of.get(entity, ""),
-                        "of_relation": entity in of_relation,
-                    }
-                    for entity, score in zip(
-                        entities[order].tolist(), scores[order].tolist(), strict=True
-                    )
+                    {**entry, "of_relation": entity in of_relation}
+                    for entity, entry in _entries(graph, entities[order], scores[order], split_of)
                 ],
             }
         )
@@ -92,6 +80,23 @@ def inspect(
         "recorded": recorded,
         "epochs": shown,
     }
+
+
+def _entries(
+    graph: KnowledgeGraph, entities: Ids, scores: npt.NDArray[np.float32], split_of: dict[int, str]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    for entity, score in zip(entities.tolist(), scores.tolist(), strict=True):
+        names = {"name": graph.entities[entity], "label": graph.label(entity)}
+        yield entity, {**names, "score": score, "known": split_of.get(entity, "")}
+
+
+def _chosen(recorded: list[int], epoch: int | None, everything: bool) -> list[int]:
+    """Return the epochs to show: of one, all its entities; of several, some of each."""
+    if epoch is None:
+        return recorded[-1:] if everything else recorded
+    if epoch not in recorded:
+        raise UserError(f"epoch {epoch} is not recorded; known: {', '.join(map(str, recorded))}")
+    return [epoch]
 
 
 def _check(epoch: int | None, sample: int | None, top: int | None, seed: int) -> None:

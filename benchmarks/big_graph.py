@@ -53,7 +53,7 @@ def measure(path: Path) -> list[Done]:
         found.append((what, time.perf_counter() - began, time.process_time(), peak))
 
     from nscaching import KnowledgeGraph, TrainConfig
-    from nscaching.trainer import Trainer
+    from nscaching.training.trainer import Trainer
 
     done("imports")
     graph = KnowledgeGraph.load(path)

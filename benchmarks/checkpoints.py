@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from nscaching import KnowledgeGraph, TrainConfig
-from nscaching.checkpoint import Checkpoints
-from nscaching.trainer import Trainer
+from nscaching.runs.checkpoints import Checkpoints
+from nscaching.training.trainer import Trainer
 
 
 def measure(data: str, model: str, times: int = 7) -> str:

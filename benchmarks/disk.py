@@ -13,9 +13,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from nscaching import KnowledgeGraph, files, memory, recording, train
+from nscaching import KnowledgeGraph, files, train
 from nscaching.config import TrainConfig
-from nscaching.memory import lasting
+from nscaching.training import memory
+from nscaching.training import recorder as recording
+from nscaching.training.memory import lasting
 
 SETTINGS = {"dim": 50, "n1": 10, "n2": 10, "epochs": 2, "validate_every": 1, "batch_size": 2048}
 TRAININGS: tuple[dict[str, Any], ...] = (

@@ -28,7 +28,7 @@ from typing import Any
 from nscaching import KnowledgeGraph
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError
-from nscaching.run_folder import RunFolder
+from nscaching.runs.folder import RunFolder
 
 FOUR = ("wn18", "wn18rr", "fb15k", "fb15k237")
 SIZES = (10, 30, 50, 70, 90)
@@ -212,8 +212,8 @@ def train_into(
     where: Path, out: Path, graph: KnowledgeGraph, settings: dict[str, Any], probes: dict[str, Any]
 ) -> None:
     """Train a run beside the finished ones and move it among them."""
-    from nscaching.progress import TrainingDisplay
-    from nscaching.training import train
+    from nscaching.cli.progress import TrainingDisplay
+    from nscaching.training.train import train
 
     unfinished = out / ".unfinished" / where.name
     shutil.rmtree(unfinished, ignore_errors=True)  # of a training that was stopped

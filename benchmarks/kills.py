@@ -24,10 +24,11 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from nscaching import KnowledgeGraph, UserError, recording, resume, train
-from nscaching.checkpoint import Checkpoints
+from nscaching import KnowledgeGraph, UserError, resume, train
 from nscaching.config import TrainConfig
-from nscaching.run_folder import RunFolder
+from nscaching.runs.checkpoints import Checkpoints
+from nscaching.runs.folder import RunFolder
+from nscaching.training import recorder as recording
 
 CONFIG = TrainConfig(
     model="TransD", epochs=4, dim=8, n1=5, n2=5, validate_every=2, threads=1, device="cpu", seed=1
@@ -125,7 +126,7 @@ def main() -> None:
     parser.add_argument("--no-pictures", action="store_true", help="leave out plot and report")
     options = parser.parse_args()
     if options.no_pictures:
-        from nscaching import run
+        from nscaching.runs import run
 
         run.plot_run = lambda *_: None
         run.Run.report = lambda *_, **__: Path()  # type: ignore[method-assign]

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from nscaching import KnowledgeGraph, TrainConfig
-from nscaching.memory import Plan, readable, state
-from nscaching.memory.machine import peak_memory
-from nscaching.show import memory as show
-from nscaching.trainer import Trainer
+from nscaching.cli.show import memory as show
+from nscaching.training.memory import Plan, readable, state
+from nscaching.training.memory.machine import peak_memory
+from nscaching.training.trainer import Trainer
 
 
 def random_graph(entities: int, relations: int, triples: int, held_out: int) -> KnowledgeGraph:

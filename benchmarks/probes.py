@@ -22,10 +22,10 @@ from typing import Any
 import torch
 
 from nscaching import KnowledgeGraph, ProbeConfig, TrainConfig
-from nscaching.recording import Recording
-from nscaching.run import Run
-from nscaching.run_folder import RunFolder
-from nscaching.trainer import Trainer
+from nscaching.runs.folder import RunFolder
+from nscaching.runs.run import Run
+from nscaching.training.recorder import Recording
+from nscaching.training.trainer import Trainer
 
 Work = Callable[..., Any]
 

@@ -18,9 +18,10 @@ from typing import Any
 import torch
 
 from nscaching import KnowledgeGraph, TrainConfig
-from nscaching.kernels.threads import torch_threads
+from nscaching.kernels.cpu.threads import torch_threads
+from nscaching.kernels.dispatch import choose_device
 from nscaching.samplers import SAMPLERS
-from nscaching.trainer import Trainer, choose_device
+from nscaching.training.trainer import Trainer
 
 WARM_UP = 3  # steps: compile, record CUDA graphs
 SECONDS = 10.0  # for one sampler, if that is enough for three steps

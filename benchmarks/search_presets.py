@@ -1,4 +1,4 @@
-"""The search behind src/nscaching/presets: stages of longer trainings of fewer settings.
+"""The search behind src/nscaching/paper/presets: stages of longer trainings of fewer settings.
 
 python benchmarks/search_presets.py SAMPLER STAGE [--data …] [--seconds 300] [--workers 4]
 

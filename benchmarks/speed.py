@@ -21,10 +21,11 @@ import numpy as np
 import torch
 
 from nscaching import KnowledgeGraph, TrainConfig
-from nscaching.evaluation import Queries, rank
-from nscaching.graph import Side
+from nscaching.data.index import Side
+from nscaching.evaluation.ranking import Queries, rank
 from nscaching.kernels import choose_kernels
-from nscaching.trainer import Trainer, choose_device
+from nscaching.kernels.dispatch import choose_device
+from nscaching.training.trainer import Trainer
 
 MODELS = ("ComplEx", "TransE", "TransD", "TransH", "DistMult")
 SETTINGS: dict[str, Any] = {"batch_size": 4096, "dim": 100, "n1": 50, "n2": 50}

@@ -19,8 +19,8 @@ from triton.runtime.jit import JITFunction
 
 from nscaching import KnowledgeGraph, TrainConfig
 from nscaching.errors import UserError
-from nscaching.kernels import triton_kernels
-from nscaching.trainer import Trainer
+from nscaching.kernels.gpu import kernels as triton_kernels
+from nscaching.training.trainer import Trainer
 
 H200 = GPUTarget("cuda", 90, 32)
 TYPES = {

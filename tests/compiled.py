@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from helpers import new_kernels, new_model, random_graph, random_steps
-from nscaching.evaluation import Queries, rank
+from nscaching.evaluation.ranking import Queries, rank
 from nscaching.kernels import Learning
 from refreshes import one_case
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 
 from nscaching import KnowledgeGraph, TrainConfig
-from nscaching.run_folder import RunFolder
+from nscaching.runs.folder import RunFolder
 
 PACE = {"nscaching": 15.0, "bernoulli": 60.0, "kbgan": 40.0}  # epochs until a run has learnt
 

@@ -15,10 +15,11 @@ from unittest import mock
 
 import torch
 
-from nscaching import KnowledgeGraph, Run, UserError, blocks, openke, quick_table, train
-from nscaching.reproduce.store import Store
-from nscaching.reproduce.task import TASKS
-from nscaching.run_config import read_record, read_settings
+from nscaching import KnowledgeGraph, Run, UserError, train
+from nscaching.data.readers import blocks, openke, quick_table
+from nscaching.paper.reproduce.store import Store
+from nscaching.paper.reproduce.task import TASKS
+from nscaching.runs.settings import read_record, read_settings
 
 SECONDS = 10.0  # far beyond what a file of some kilobytes takes
 LONGEST = 2000  # characters of a message, its path apart

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from nscaching import KnowledgeGraph, TrainConfig
-from nscaching.batches import Batch, Negatives
-from nscaching.graph import Side
+from nscaching.data.index import Side
 from nscaching.kernels import Kernels
+from nscaching.kernels.batch import Batch, Negatives
 from nscaching.models import MODELS, Model
 from nscaching.samplers import SAMPLERS, Sampler
 
@@ -182,8 +182,9 @@ def kept_chances(temperature, candidates="set", scores=FIXED):
     return expected
 
 
-# Fast twins of the reference path: NAME stands for NameKernels in nscaching.kernels.NAME_kernels.
+# Fast twins of the reference path, and the room of each.
 TWINS = ["numba", "triton"]
+ROOMS = {"numba": "cpu", "triton": "gpu"}
 
 # What runs in an interpreter, some hundred steps in a second, does little of the work.
 SLOW = set() if torch.cuda.is_available() else {"triton"}
@@ -217,7 +218,7 @@ def new_kernels(name) -> Kernels:
         from on_gpu import RemoteKernels
 
         return RemoteKernels()
-    module = importlib.import_module(f"nscaching.kernels.{name}_kernels")
+    module = importlib.import_module(f"nscaching.kernels.{ROOMS[name]}.kernels")
     return getattr(module, f"{name.capitalize()}Kernels")()
 
 

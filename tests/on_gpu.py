@@ -7,10 +7,10 @@ import dataclasses
 
 import torch
 
-from nscaching.batches import Batch, Negatives
 from nscaching.kernels import CacheAccess
+from nscaching.kernels.batch import Batch, Negatives
+from nscaching.kernels.gpu.kernels import TritonKernels
 from nscaching.kernels.learner import Learner
-from nscaching.kernels.triton_kernels import TritonKernels
 
 
 def there(thing):

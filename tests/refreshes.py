@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from helpers import SLOW, new_kernels, new_model
 from nscaching import TrainConfig
-from nscaching.graph import Side
+from nscaching.data.index import Side
 from nscaching.kernels import (
     HEAD_FRESH,
     HEAD_NOISE,

@@ -7,11 +7,11 @@ import torch
 
 from helpers import TINY, batch_of, new_model, random_graph
 from nscaching import TrainConfig
-from nscaching.graph import Side
+from nscaching.data.index import Side
 from nscaching.kernels import KVsAll, Learning, OneVsAll
 from nscaching.models import MODELS, plain_distances
 from nscaching.samplers import SAMPLERS
-from nscaching.trainer import Trainer
+from nscaching.training.trainer import Trainer
 
 GRAPH = random_graph(entities=8, train=50)
 models = pytest.mark.parametrize("name", MODELS.names())

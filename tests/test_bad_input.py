@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from nscaching import KnowledgeGraph, UserError
-from nscaching.cli import main
+from nscaching.cli.main import main
 
 TINY = shlex.split("--epochs 1 --dim 4 --n1 4 --n2 4 --threads 1")
 GOOD = "".join(f"e{i}\tr{i % 2}\te{(i * i + 3) % 9}\n" for i in range(9)) + "e1\tr0\te8\n"
@@ -424,7 +424,7 @@ def test_a_full_disk_or_memory_is_one_line_too(fails, run, monkeypatch, broken, 
     def fail(*_):
         raise broken
 
-    monkeypatch.setattr("nscaching.run.Run.load", fail)
+    monkeypatch.setattr("nscaching.runs.run.Run.load", fail)
     assert fails("evaluate", "run").startswith(message)
 
 
@@ -437,7 +437,7 @@ def test_a_mistake_of_the_program_keeps_its_traceback(run, monkeypatch):
     def fail(*_):
         raise RuntimeError("a mistake")
 
-    monkeypatch.setattr("nscaching.run.Run.load", fail)
+    monkeypatch.setattr("nscaching.runs.run.Run.load", fail)
     with pytest.raises(RuntimeError, match="a mistake"):
         main(["evaluate", "run"])
 

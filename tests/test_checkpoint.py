@@ -16,11 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from nscaching import UserError, checkpoint, recording, resume, train
-from nscaching.checkpoint import Checkpoints
+from nscaching import UserError, resume, train
 from nscaching.errors import Stopped
 from nscaching.files import FolderLock, save_tensors
-from nscaching.run_folder import RunFolder
+from nscaching.runs import checkpoints as checkpoint
+from nscaching.runs.checkpoints import Checkpoints
+from nscaching.runs.folder import RunFolder
+from nscaching.training import recorder as recording
 from resuming import GRAPH, SETTINGS, Alarm, assert_same, stopped
 
 STATE = {"a": torch.arange(6.0).view(2, 3), "b.c": torch.tensor(7), "plain": [1, "ä"], "x": -1e9}
@@ -28,8 +30,8 @@ STATE = {"a": torch.arange(6.0).view(2, 3), "b.c": torch.tensor(7), "plain": [1,
 
 @pytest.fixture(autouse=True)
 def _no_pictures(monkeypatch):
-    monkeypatch.setattr("nscaching.run.plot_run", lambda run, path: None)
-    monkeypatch.setattr("nscaching.run.Run.report", lambda run, **options: None)
+    monkeypatch.setattr("nscaching.runs.run.plot_run", lambda run, path: None)
+    monkeypatch.setattr("nscaching.runs.run.Run.report", lambda run, **options: None)
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +39,8 @@ def two(tmp_path_factory):
     """Make a run folder with two checkpoints, and the run that must come of it."""
     folder = tmp_path_factory.mktemp("two")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nscaching.run.plot_run", lambda run, path: None)
-        patch.setattr("nscaching.run.Run.report", lambda run, **options: None)
+        patch.setattr("nscaching.runs.run.plot_run", lambda run, path: None)
+        patch.setattr("nscaching.runs.run.Run.report", lambda run, **options: None)
         train(GRAPH, out=folder / "whole", **SETTINGS)
         stopped(folder / "run")
         with pytest.raises(Stopped):
@@ -259,7 +261,7 @@ def test_a_limit_of_the_file_size(tmp_path):
 def test_a_folder_that_cannot_be_written_to(two, tmp_path, monkeypatch):
     path = shutil.copytree(two / "run", tmp_path / "run")
 
-    monkeypatch.setattr("nscaching.run_folder.os.access", lambda *_: False)  # root may write
+    monkeypatch.setattr("nscaching.runs.folder.os.access", lambda *_: False)  # root may write
     with pytest.raises(UserError, match=r"cannot write \S+/run: the folder or its file system is"):
         resume(path)
     with pytest.raises(UserError, match=f"cannot write the run folder: {tmp_path} or its file sys"):

@@ -12,13 +12,8 @@ from hypothesis import strategies as st
 
 from helpers import all_triples, graph_of, graphs, new_model, random_graph
 from nscaching import KnowledgeGraph, UserError
-from nscaching.classification import (
-    classify,
-    fit_thresholds,
-    labelled_triples,
-    score_triples,
-)
-from nscaching.graph import Labelled
+from nscaching.data.graph import Labelled
+from nscaching.evaluation.classify import classify, fit_thresholds, labelled_triples, score_triples
 
 plenty = settings(derandomize=True, deadline=None, max_examples=50)
 

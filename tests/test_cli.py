@@ -17,13 +17,16 @@ from pathlib import Path
 
 import pytest
 
-from nscaching import Run, TrainConfig, __version__, cli, datasets, show
-from nscaching.cli import VERBS, main
+from nscaching import Run, TrainConfig, __version__
+from nscaching.cli import main as cli
+from nscaching.cli import show
+from nscaching.cli.main import VERBS, main
 from nscaching.config import flag, write_toml
+from nscaching.data import datasets
 from nscaching.errors import UserError
-from nscaching.escaping import visible
 from nscaching.models import MODELS
-from nscaching.run_config import read_settings
+from nscaching.runs.escaping import visible
+from nscaching.runs.settings import read_settings
 from nscaching.samplers import SAMPLERS
 
 TINY = shlex.split("--epochs 2 --dim 4 --n1 4 --n2 4 --threads 1 --validate-every 1 --lr 0.1")
@@ -406,7 +409,7 @@ def test_a_data_set_is_fetched_from_the_mirror_and_said_so(mirror, ask, call, mo
     assert ask("datasets")["wn18rr"]["here"] is False
     words = ["--dim", 1, "--n1", 1, "--n2", 1, "--epochs", 1, "--batch-size", 99999]
     # A model of size one on a real data set; ranking it takes a second or two.
-    monkeypatch.setattr("nscaching.trainer.Trainer.rank", ranked)
+    monkeypatch.setattr("nscaching.training.trainer.Trainer.rank", ranked)
     out, err = call("train", "WN18RR", *words, "--validate-every", 0, "--out", "run", "--json")
     assert strict(out)["data"] == "wn18rr"
     assert "wn18rr: 40,943 entities, 11 relations, 86,835 / 3,034 / 3,134 triples" in err

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nscaching.config import TrainConfig, flag, read_toml, write_toml
+from nscaching.data.graph import Source
 from nscaching.errors import UserError
-from nscaching.graph import Source
-from nscaching.run_config import read_settings
+from nscaching.runs.settings import read_settings
 
 HINTS = get_type_hints(TrainConfig)
 AT_LEAST_ONE = ("dim", "epochs", "batch_size", "n1", "n2", "negatives")

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import platformdirs
 import pytest
 
-from nscaching import datasets
+from nscaching.data import datasets
 from nscaching.errors import UserError
 
 FILES = {

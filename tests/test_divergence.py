@@ -8,9 +8,9 @@ from safetensors.torch import load_file, save_file
 
 from helpers import TINY, fast_paths, new_kernels, new_model, paths, plain_batch, random_graph
 from nscaching import TrainConfig, UserError, train
-from nscaching.batches import Negatives
 from nscaching.kernels import Learning
-from nscaching.trainer import Trainer
+from nscaching.kernels.batch import Negatives
+from nscaching.training.trainer import Trainer
 
 GRAPH = random_graph()  # 40 training triples: three batches of 16
 

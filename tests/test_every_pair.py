@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from nscaching import KnowledgeGraph, cli
+from nscaching import KnowledgeGraph
+from nscaching.cli import main as cli
 from nscaching.models import MODELS
 from nscaching.samplers import SAMPLERS
 
@@ -36,7 +37,7 @@ def fifth(tmp_path_factory):
 def test_a_pair_trains(model, sampler, fifth, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     # The plot is of losses and figures: it knows neither model nor sampler.
-    monkeypatch.setattr("nscaching.run.plot_run", lambda run, path: path.touch())
+    monkeypatch.setattr("nscaching.runs.run.plot_run", lambda run, path: path.touch())
     data = fifth if sampler in MUCH_SCORED else "world"
     names = f"--model {model} --sampler {sampler} --epochs 2 --validate-every 2"
     cli.main(["train", str(data), *f"{names} {SMALL} --out run --json".split()])

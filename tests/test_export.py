@@ -17,11 +17,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from helpers import TINY, graph_of, new_model
-from nscaching import Run, UserError, progress, train
-from nscaching.cli import main
-from nscaching.export import FORMATS, Vectors, load_vectors, vectors_of
-from nscaching.export.text import decode, encode
+from nscaching import Run, UserError, train
+from nscaching.cli import progress
+from nscaching.cli.main import main
 from nscaching.models import MODELS
+from nscaching.runs.export import FORMATS, Vectors, load_vectors, vectors_of
+from nscaching.runs.export.text import decode, encode
 
 PAGE = (Path(__file__).parents[1] / "docs" / "export.md").read_text(encoding="utf-8")
 
@@ -157,7 +158,7 @@ def test_gensim_opens_the_text(run):
 def test_pyarrow_opens_parquet(run, monkeypatch):
     pq = pytest.importorskip("pyarrow.parquet")
     monkeypatch.setitem(sys.modules, "pandas", None)  # nobody needs it
-    monkeypatch.setattr("nscaching.export.parquet.PIECE", 7)  # so that there are several groups
+    monkeypatch.setattr("nscaching.runs.export.parquet.PIECE", 7)  # several groups
     run.export("x.parquet")
     expected = vectors_of(run.model, run.graph)
     table = pq.read_table("x.parquet")

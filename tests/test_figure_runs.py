@@ -10,8 +10,8 @@ import pytest
 
 from nscaching import TrainConfig
 from nscaching.errors import UserError
-from nscaching.figures import KINDS
-from nscaching.run_folder import RunFolder
+from nscaching.paper.figures import KINDS
+from nscaching.runs.folder import RunFolder
 
 FILE = Path(__file__).parents[1] / "benchmarks" / "figure_runs.py"
 
@@ -74,7 +74,7 @@ def test_what_is_done_is_left_and_what_was_stopped_is_begun_again(
         if len(calls) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("nscaching.training.train", write)
+    monkeypatch.setattr("nscaching.training.train.train", write)
     planned = [
         run
         for run in runner.trainings("convergence", "world", "TransE", epochs=20)

@@ -14,13 +14,21 @@ from matplotlib.figure import Figure
 
 from figure_logs import some_graph, some_run, watch
 from nscaching import KnowledgeGraph, Run
-from nscaching.cli import main
+from nscaching.cli.main import main
 from nscaching.errors import UserError
-from nscaching.escaping import shorten
-from nscaching.figures import KINDS, convergence, distribution, draw, gradients, sizes, strategies
-from nscaching.figures._drawing import _look, plain, write
-from nscaching.figures._logs import Log, by_sampler
-from nscaching.figures._pages import MOST_POINTS, Line, Page, Panel, evenly
+from nscaching.paper.figures import (
+    KINDS,
+    convergence,
+    distribution,
+    draw,
+    gradients,
+    sizes,
+    strategies,
+)
+from nscaching.paper.figures._drawing import _look, plain, write
+from nscaching.paper.figures._logs import Log, by_sampler
+from nscaching.paper.figures._pages import MOST_POINTS, Line, Page, Panel, evenly
+from nscaching.runs.escaping import shorten
 
 SHORT = {"epochs": 40, "step": 10}
 ODD = "$x_{ a\tb\nc \x1b[31m 猫 <b>&amp;--> \ud800"
@@ -522,14 +530,14 @@ def test_data_of_one_name_are_not_one_data_set(tmp_path):
 
 
 def test_pages_have_files_of_their_own_on_any_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr("nscaching.figures._drawing.write", lambda page, *files: None)
+    monkeypatch.setattr("nscaching.paper.figures._drawing.write", lambda page, *files: None)
     runs = [some_run(tmp_path / data, some_graph(data), **SHORT) for data in ("kg", "KG")]
     files = draw("strategies", runs, f"{tmp_path}/new/").files
     assert [p.stem for p in files[::3]] == ["strategies-transd-kg", "strategies-transd-kg-2"]
 
 
 def test_a_page_for_each_model_has_files_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr("nscaching.figures._drawing.write", lambda page, *files: None)
+    monkeypatch.setattr("nscaching.paper.figures._drawing.write", lambda page, *files: None)
     found = [some_run(tmp_path / m, model=m, **SHORT) for m in ("TransD", "ComplEx")]
     steps = []
     files = draw(

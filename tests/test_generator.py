@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from helpers import TINY, batch_of, goodness, graph_of, new_model, new_sampler, random_graph
 from nscaching import TrainConfig, UserError, train
 from nscaching.models import MODELS
-from nscaching.run_folder import RunFolder
+from nscaching.runs.folder import RunFolder
 from nscaching.samplers.generator import draw_by_chance
-from nscaching.trainer import Trainer
+from nscaching.training.trainer import Trainer
 
 GRAPH = random_graph()
 both = pytest.mark.parametrize("sampler", ["kbgan", "igan"])

@@ -11,8 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nscaching import KnowledgeGraph
+from nscaching.data.graph import SPLITS, Source
+from nscaching.data.index import Side, distinct
 from nscaching.errors import UserError
-from nscaching.graph import SPLITS, Side, Source, distinct
 
 ENTITIES, RELATIONS = 5, 3
 entity = st.integers(0, ENTITIES - 1)

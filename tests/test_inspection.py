@@ -9,8 +9,8 @@ import torch
 
 from helpers import TINY, graph_of, random_graph
 from nscaching import KnowledgeGraph, ProbeConfig, Run, UserError, train
-from nscaching.cli import main
-from nscaching.graph import Side
+from nscaching.cli.main import main
+from nscaching.data.index import Side
 
 SMALL = random_graph(entities=15, train=60, valid=12, test=12)
 NAMES = [f"e{i}" for i in range(15)]

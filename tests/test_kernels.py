@@ -23,15 +23,15 @@ from helpers import (
     twins,
 )
 from nscaching import TrainConfig, UserError
-from nscaching.batches import Negatives
-from nscaching.graph import Side
+from nscaching.data.index import Side
 from nscaching.kernels import Kernels, Learning, choose_kernels, dispatch
+from nscaching.kernels.batch import Negatives
 from nscaching.kernels.codes import KINDS
-from nscaching.kernels.numba_kernels import NumbaKernels
+from nscaching.kernels.cpu.kernels import NumbaKernels
 from nscaching.models import MODELS, Form, Model
 from nscaching.models.transe import TransE
 from nscaching.samplers.cache import NSCaching
-from nscaching.trainer import Trainer
+from nscaching.training.trainer import Trainer
 
 
 @for_twins(60, seed=st.integers(0, 10**6), tick=st.integers(0, 10**9), size=st.integers(1, 40))
@@ -114,10 +114,10 @@ def hide(monkeypatch, name):
 
 def forget(monkeypatch):
     """Let the modules that import a compiler be imported anew."""
-    for module in list(sys.modules):
-        if module.startswith("nscaching.kernels.") and module.split(".")[2] in (
-            "cpu", "gpu", "numba_kernels", "triton_kernels"
-        ):  # fmt: skip
+    for module in sorted(sys.modules, reverse=True):
+        if module.startswith(("nscaching.kernels.cpu", "nscaching.kernels.gpu")):
+            package, _, name = module.rpartition(".")
+            monkeypatch.delattr(sys.modules[package], name, raising=False)
             monkeypatch.delitem(sys.modules, module)
 
 

@@ -9,10 +9,10 @@ import torch
 
 from helpers import SLOW, TINY, TWINS, new_kernels, new_model, plain_batch, random_graph, twins
 from nscaching import TrainConfig
-from nscaching.batches import Negatives
 from nscaching.kernels import Kernels, Learning
+from nscaching.kernels.batch import Negatives
 from nscaching.kernels.learner import AutogradLearner
-from nscaching.trainer import Trainer
+from nscaching.training.trainer import Trainer
 from test_kernels_step import NORMED, new_sums
 
 ENTITIES, RELATIONS = 9, 2
@@ -104,7 +104,7 @@ def test_penalised_cubes_agree(twin, name):
 @pytest.mark.parametrize("name", ["TransE", "TransD", "ComplEx"])
 @pytest.mark.parametrize("programs", [1, 5, 1000])
 def test_programs_share_candidates(twin, name, programs, monkeypatch):
-    monkeypatch.setattr("nscaching.kernels.triton_learner.MOST_PROGRAMS", programs)
+    monkeypatch.setattr("nscaching.kernels.gpu.learner.MOST_PROGRAMS", programs)
     model = new_model(name, ENTITIES, RELATIONS, 6, 1, seed=3)
     learning, step = Learning("logistic", 0.0, 0.01, 0.0), random_step(2, 10, 1)
     learner = Kernels().learner(copy.deepcopy(model), learning, 10)

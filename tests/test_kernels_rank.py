@@ -19,8 +19,8 @@ from helpers import (
     threads,
     twins,
 )  # fmt: skip
-from nscaching.evaluation import Queries, rank
-from nscaching.graph import Side
+from nscaching.data.index import Side
+from nscaching.evaluation.ranking import Queries, rank
 from nscaching.kernels import Kernels, Known
 from nscaching.models import MODULI
 

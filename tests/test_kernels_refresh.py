@@ -27,7 +27,7 @@ from helpers import (
     twins,
 )
 from nscaching import TrainConfig
-from nscaching.graph import Side
+from nscaching.data.index import Side
 from nscaching.kernels import CacheSide, Learning
 from nscaching.kernels.codes import KINDS
 from nscaching.models import MODELS

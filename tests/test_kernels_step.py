@@ -23,11 +23,11 @@ from helpers import (
     threads,
     twins,
 )
-from nscaching.batches import Negatives
 from nscaching.kernels import Kernels, Learning
+from nscaching.kernels.batch import Negatives
 from nscaching.kernels.codes import KINDS
 from nscaching.kernels.learner import AutogradLearner
-from nscaching.objectives import LOGISTIC_ZERO
+from nscaching.kernels.losses import LOGISTIC_ZERO
 
 ROUNDING = 1e-5  # of a gradient; below it Adam makes whole steps of what is rounding alone
 COMPILED = sorted(kind.__name__ for kind in KINDS)  # the others learn by autograd

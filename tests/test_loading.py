@@ -11,11 +11,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nscaching import KnowledgeGraph, datasets, splitting
+from nscaching import KnowledgeGraph
+from nscaching.data import datasets
+from nscaching.data import split as splitting
+from nscaching.data.graph import SPLITS, Source
+from nscaching.data.load import load_graph
+from nscaching.data.split import split_triples
 from nscaching.errors import UserError
-from nscaching.graph import SPLITS, Source
-from nscaching.loading import load_graph
-from nscaching.splitting import split_triples
 
 TRAIN = "a\tr\tb\nb\tr\tc\nc\ts\ta\n"
 OPENKE = {

@@ -15,14 +15,14 @@ import torch
 
 from helpers import TINY, random_graph
 from nscaching import TrainConfig, UserError, train
-from nscaching.cli import main
+from nscaching.cli.main import main
+from nscaching.data.index import Side
 from nscaching.errors import Stopped
-from nscaching.graph import Side
 from nscaching.kernels import AutogradLearner
-from nscaching.memory import Plan, lasting, machine, passing, readable, state
-from nscaching.memory.fitting import remedies
 from nscaching.models import MODELS
-from nscaching.trainer import Trainer
+from nscaching.training.memory import Plan, lasting, machine, passing, readable, state
+from nscaching.training.memory.fitting import remedies
+from nscaching.training.trainer import Trainer
 
 GRAPH = random_graph(entities=20, train=90, valid=30, test=30)
 ROOT = Path(__file__).parents[1]
@@ -282,7 +282,7 @@ def small(monkeypatch):
         monkeypatch.setattr(machine, "memory_held", lambda: 0)
         monkeypatch.setattr(machine, "memory_free", lambda: memory)
         monkeypatch.setattr(machine, "disk_free", lambda path: disk)
-        monkeypatch.setattr("nscaching.memory.statement.LATER", 0)
+        monkeypatch.setattr("nscaching.training.memory.statement.LATER", 0)
 
     return leave
 

@@ -12,9 +12,10 @@ from torch import nn
 
 from helpers import TINY, graph_of, new_model, random_graph
 from nscaching import TrainConfig, UserError
-from nscaching.graph import Side
-from nscaching.models import MODELS, Model, _base, finite
-from nscaching.trainer import Trainer
+from nscaching.data.index import Side
+from nscaching.models import MODELS, Model, finite
+from nscaching.models import base as _base
+from nscaching.training.trainer import Trainer
 
 ENTITIES, RELATIONS, DIM = 9, 3, 4
 

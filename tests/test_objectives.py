@@ -11,15 +11,10 @@ import torch
 from helpers import TINY, batch_of, new_model, random_graph
 from nscaching import TrainConfig, UserError
 from nscaching.kernels import AutogradLearner, Learning
+from nscaching.kernels.losses import LOGISTIC_ZERO, logistic, margin_ranking
 from nscaching.models import MODELS
-from nscaching.objectives import (
-    LOGISTIC_ZERO,
-    choose_objective,
-    logistic,
-    margin_ranking,
-    penalty,
-)
-from nscaching.trainer import Trainer
+from nscaching.training.objective import choose_objective, penalty
+from nscaching.training.trainer import Trainer
 
 POSITIVE = [2.0, -1.0, 0.5, 9.0]
 NEGATIVE = [[1.0, 3.0], [-6.0, -5.5], [0.5, -0.5], [-9.0, -8.0]]

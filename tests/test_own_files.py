@@ -13,7 +13,7 @@ import torch
 
 from helpers import TINY, random_graph
 from nscaching import Run, UserError, train
-from nscaching.cli import main
+from nscaching.cli.main import main
 from nscaching.models import MODELS
 from nscaching.own_files import is_file_spec
 from nscaching.samplers import SAMPLERS

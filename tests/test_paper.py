@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nscaching import paper
-from nscaching.reproduce.task import TASKS
+from nscaching.paper import published as paper
+from nscaching.paper.reproduce.task import TASKS
 
 
 def test_every_cell_of_link_prediction_is_there():

@@ -7,9 +7,9 @@ import torch
 
 from helpers import all_triples, graph_of, new_model, random_graph
 from nscaching import UserError
-from nscaching.classification import fit_thresholds, labelled_triples, score_triples
+from nscaching.evaluation.classify import fit_thresholds, labelled_triples, score_triples
+from nscaching.evaluation.predict import predict
 from nscaching.models import MODELS
-from nscaching.predict import predict
 
 GRAPH = random_graph(entities=12, relations=4, train=90, valid=20, test=20)
 

@@ -7,12 +7,15 @@ from functools import partial
 
 import pytest
 
-from nscaching import TrainConfig, cli, datasets, presets
-from nscaching.cli import main
+from nscaching import TrainConfig
+from nscaching.cli import main as cli
+from nscaching.cli.main import main
 from nscaching.config import read_toml
+from nscaching.data import datasets
 from nscaching.errors import UserError
 from nscaching.models import MODELS
-from nscaching.reproduce.task import TASKS
+from nscaching.paper import presets
+from nscaching.paper.reproduce.task import TASKS
 
 TASK = TASKS["link-prediction"]
 GRID = {

@@ -16,15 +16,17 @@ import pytest
 import torch
 
 from helpers import TINY, TWINS, graph_of, new_kernels, random_graph
-from nscaching import ProbeConfig, Run, TrainConfig, UserError, cli, recording, resume, train
+from nscaching import ProbeConfig, Run, TrainConfig, UserError, resume, train
+from nscaching.cli import main as cli
+from nscaching.data.index import Side
 from nscaching.errors import Stopped
 from nscaching.files import CannotWriteError
-from nscaching.graph import Side
 from nscaching.kernels import Kernels
 from nscaching.probes import changes, probes, repeats
 from nscaching.probes.files import Snapshots, save_snapshot
-from nscaching.recording import Recording
-from nscaching.trainer import Trainer
+from nscaching.training import recorder as recording
+from nscaching.training.recorder import Recording
+from nscaching.training.trainer import Trainer
 
 GRAPH = random_graph(entities=15, train=60, valid=12, test=12)
 EVERYTHING = ProbeConfig(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nscaching import progress
+from nscaching.cli import progress
+from nscaching.cli.progress import Bar, TrainingDisplay
 from nscaching.config import TrainConfig
-from nscaching.progress import Bar, TrainingDisplay
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ import sys
 
 import pytest
 
-from nscaching import KnowledgeGraph, UserError, blocks
-from nscaching.cli import main
-from nscaching.prefixes import Prefixes, is_short_form
+from nscaching import KnowledgeGraph, UserError
+from nscaching.cli.main import main
+from nscaching.data.readers import blocks
+from nscaching.data.readers.prefixes import Prefixes, is_short_form
 
 EX = "http://ex.org/"
 TRIPLES = [("a", "p", "b"), ("b", "p", "c"), ("c", "q", "a"), ("é", "q", "日本")]

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nscaching.blocks import CONTROL
+from nscaching.data.readers.blocks import CONTROL
+from nscaching.data.readers.openke import read_openke_ids, read_openke_labelled, read_openke_names
+from nscaching.data.readers.table import NameTable, read_labels, read_triples
 from nscaching.errors import UserError
-from nscaching.openke import read_openke_ids, read_openke_labelled, read_openke_names
-from nscaching.readers import NameTable, read_labels, read_triples
 
 TRIPLES = [("Ada Lovelace", "knows", "Émile"), ("Émile", "likes", "Łódź"), ("Łódź", "in", "日本")]
 SPACED = [tuple(name.replace(" ", "_") for name in triple) for triple in TRIPLES]

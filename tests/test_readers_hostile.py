@@ -10,11 +10,12 @@ import zlib
 import numpy as np
 import pytest
 
-from nscaching import KnowledgeGraph, UserError, blocks, quick_table
-from nscaching.answers import AnswerIndex, _codes, _distinct_rows, _sort_pairs, distinct
-from nscaching.bulk_names import BulkNames
+from nscaching import KnowledgeGraph, UserError
+from nscaching.data.index import AnswerIndex, _codes, _distinct_rows, _sort_pairs, distinct
+from nscaching.data.readers import blocks, quick_table
+from nscaching.data.readers.bulk_names import BulkNames
+from nscaching.data.readers.table import NameTable, read_labels, read_triples
 from nscaching.kernels.cpu import names as compiled
-from nscaching.readers import NameTable, read_labels, read_triples
 
 MILLION = "x" * 1_000_000
 ODD = [
@@ -77,7 +78,7 @@ def test_a_line_may_be_as_long_as_the_limit_and_no_longer(tmp_path, monkeypatch,
 
 
 def test_a_quote_that_is_never_closed_does_not_fill_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("nscaching.readers.LINE_LIMIT", 100)
+    monkeypatch.setattr("nscaching.data.readers.table.LINE_LIMIT", 100)
     (tmp_path / "a.csv").write_text('a,r,b\n"a,r,b\n' + "c,r,d\n" * 99)
     with pytest.raises(UserError, match=r"a\.csv:2: the record is longer than 100 characters"):
         names_of(tmp_path / "a.csv")
@@ -85,7 +86,7 @@ def test_a_quote_that_is_never_closed_does_not_fill_the_memory(tmp_path, monkeyp
 
 LIMITED = """
 import resource, sys, time
-import nscaching.loading
+import nscaching.data.load
 from nscaching import KnowledgeGraph, UserError
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (200 << 20),) * 2)

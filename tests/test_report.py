@@ -14,13 +14,16 @@ import torch
 from safetensors.torch import save_file
 
 from helpers import TINY, graph_of, random_graph
-from nscaching import KnowledgeGraph, ProbeConfig, Run, evaluation, report, train
-from nscaching.cli import main
+from nscaching import KnowledgeGraph, ProbeConfig, Run, train
+from nscaching.cli.main import main
+from nscaching.data.graph import SPLITS
+from nscaching.data.index import Side
 from nscaching.errors import Stopped, UserError
-from nscaching.graph import SPLITS, Side
-from nscaching.report import charts, markup
-from nscaching.report.examples import varied
-from nscaching.report.page import POLICY, render
+from nscaching.evaluation import ranking as evaluation
+from nscaching.runs import report
+from nscaching.runs.report import charts, markup
+from nscaching.runs.report.examples import varied
+from nscaching.runs.report.page import POLICY, render
 
 VOID = {"meta", "wbr", "line", "rect", "circle", "polyline"}
 HOSTILE = [
@@ -133,7 +136,7 @@ def test_it_says_what_the_run_found(saved):
 def test_the_ranking_of_training_is_not_made_again(monkeypatch):
     run = tiny()
     expected = render(run)
-    monkeypatch.setattr("nscaching.report.ranking.rank", None)
+    monkeypatch.setattr("nscaching.runs.report.ranking.rank", None)
     assert render(run) == expected
     run.test_ranks = None
     with pytest.raises(TypeError):
@@ -463,7 +466,7 @@ def test_a_thousand_relations_are_listed_and_the_rest_counted(monkeypatch):
     n = 60
     triples = [(0, r, 1) for r in range(n)]
     graph = graph_of([(1, r, 0) for r in range(n)], (), triples, entities=8)
-    monkeypatch.setattr("nscaching.report.results.MOST", 40)
+    monkeypatch.setattr("nscaching.runs.report.results.MOST", 40)
     content = render(tiny(graph, epochs=1))
     assert "<summary>15 more relations</summary>" in content
     assert "The 20 smallest are left out here." in content

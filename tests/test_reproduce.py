@@ -19,15 +19,15 @@ from safetensors import safe_open
 
 from helpers import random_graph
 from nscaching import Run, TrainConfig, train
-from nscaching.cli import main
+from nscaching.cli.main import main
+from nscaching.data.graph import Labelled
 from nscaching.errors import Stopped, UserError
-from nscaching.graph import Labelled
-from nscaching.reproduce import loop, pace
-from nscaching.reproduce.asked import Asked
-from nscaching.reproduce.cells import Cell, plan
-from nscaching.reproduce.loop import reproduce
-from nscaching.reproduce.store import Store
-from nscaching.reproduce.task import TASKS
+from nscaching.paper.reproduce import loop, pace
+from nscaching.paper.reproduce.asked import Asked
+from nscaching.paper.reproduce.cells import Cell, plan
+from nscaching.paper.reproduce.loop import reproduce
+from nscaching.paper.reproduce.store import Store
+from nscaching.paper.reproduce.task import TASKS
 from resuming import Alarm
 
 LINKS, CLASSES = TASKS["link-prediction"], TASKS["triplet-classification"]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from nscaching.reproduce import markdown
-from nscaching.reproduce.store import cell
-from nscaching.reproduce.tables import summaries
-from nscaching.reproduce.task import TASKS
+from nscaching.paper.reproduce import markdown
+from nscaching.paper.reproduce.store import cell
+from nscaching.paper.reproduce.tables import summaries
+from nscaching.paper.reproduce.task import TASKS
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tools"))

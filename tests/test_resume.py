@@ -9,11 +9,12 @@ import shutil
 import pytest
 import torch
 
-from nscaching import ProbeConfig, Run, UserError, recording, resume, train
+from nscaching import ProbeConfig, Run, UserError, resume, train
 from nscaching.errors import Stopped
-from nscaching.run_folder import RunFolder
+from nscaching.runs.folder import RunFolder
 from nscaching.samplers import SAMPLERS
-from nscaching.trainer import Trainer
+from nscaching.training import recorder as recording
+from nscaching.training.trainer import Trainer
 from resuming import GRAPH, SETTINGS, Alarm, assert_same, in_pieces, lines, stopped
 
 PROBES = ProbeConfig(
@@ -54,8 +55,8 @@ class Counting(Sampler):
 @pytest.fixture(autouse=True)
 def _no_pictures(monkeypatch):
     """Leave out what takes most of the time of so small a run."""
-    monkeypatch.setattr("nscaching.run.plot_run", lambda run, path: None)
-    monkeypatch.setattr("nscaching.run.Run.report", lambda run, **options: None)
+    monkeypatch.setattr("nscaching.runs.run.plot_run", lambda run, path: None)
+    monkeypatch.setattr("nscaching.runs.run.Run.report", lambda run, **options: None)
 
 
 def check(tmp_path, stops=3, probes=None, **settings):
@@ -153,7 +154,7 @@ def test_a_crash_between_checkpoints(tmp_path, monkeypatch):
             raise BreakError
 
     # Every third step or so a checkpoint is due.
-    monkeypatch.setattr("nscaching.recording.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("nscaching.training.recorder.time.monotonic", lambda: float(next(clock)))
     options = {"progress": fail, "checkpoint_every": 3}
     with pytest.raises(BreakError):
         train(GRAPH, out=tmp_path / "pieces", probes=PROBES, **options, **SETTINGS)

@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from nscaching import KnowledgeGraph, Run, TrainConfig, train
+from nscaching.data.graph import SPLITS, Labelled, Source
 from nscaching.errors import UserError
-from nscaching.graph import SPLITS, Labelled, Source
-from nscaching.run_folder import RunFolder
+from nscaching.runs.folder import RunFolder
 
 TINY = {"dim": 4, "epochs": 2, "n1": 4, "n2": 4, "threads": 1, "validate_every": 1, "lr": 0.1}
 FILES = {

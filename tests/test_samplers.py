@@ -28,8 +28,9 @@ from helpers import (
     repeated_graph,
 )
 from nscaching import TrainConfig, UserError
-from nscaching.graph import Side
-from nscaching.samplers import SAMPLERS, _base, cache
+from nscaching.data.index import Side
+from nscaching.samplers import SAMPLERS, cache
+from nscaching.samplers import base as _base
 
 GRAPH = random_graph()
 DRAWING = [name for name in SAMPLERS.names() if name != "none"]

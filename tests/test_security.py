@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 
 from helpers import TINY, random_graph
-from nscaching import KnowledgeGraph, ProbeConfig, Run, UserError, datasets, train
-from nscaching.cli import main
-from nscaching.escaping import is_obeyed, json_text, markdown, visible
+from nscaching import KnowledgeGraph, ProbeConfig, Run, UserError, train
+from nscaching.cli.main import main
+from nscaching.cli.verbs import VERBS
+from nscaching.data import datasets
 from nscaching.files import free_path
-from nscaching.run_files import FILES
-from nscaching.run_folder import default_out
-from nscaching.verbs import VERBS
+from nscaching.runs.escaping import is_obeyed, json_text, markdown, visible
+from nscaching.runs.folder import default_out
+from nscaching.runs.layout import FILES
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src" / "nscaching").rglob("*.py"))

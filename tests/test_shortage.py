@@ -13,15 +13,15 @@ import torch
 
 from helpers import TINY, new_model, random_graph
 from nscaching import TrainConfig, UserError, train
-from nscaching.classification import score_triples
-from nscaching.cli import main
-from nscaching.evaluation import Queries, rank
-from nscaching.graph import Side
+from nscaching.cli.main import main
+from nscaching.data.index import Side
+from nscaching.evaluation.chunks import Chunks, is_shortage
+from nscaching.evaluation.classify import score_triples
+from nscaching.evaluation.neighbours import neighbours
+from nscaching.evaluation.ranking import Queries, rank
+from nscaching.evaluation.relations import evaluate_relations
 from nscaching.kernels import Kernels
-from nscaching.shortage import Chunks, is_shortage
-from nscaching.tasks.neighbours import neighbours
-from nscaching.tasks.relations import evaluate_relations
-from nscaching.trainer import Trainer
+from nscaching.training.trainer import Trainer
 
 GRAPH = random_graph(entities=20, train=90, valid=30, test=30)
 
@@ -163,7 +163,7 @@ def test_the_command_line_says_it_in_a_line(tmp_path, capsys, monkeypatch):
             raise MemoryError
         return count(self, scores, answer, known)
 
-    monkeypatch.setattr("nscaching.kernels.numba_kernels.NumbaKernels.count", short)
+    monkeypatch.setattr("nscaching.kernels.cpu.kernels.NumbaKernels.count", short)
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         main(["evaluate", "run"])
@@ -176,7 +176,7 @@ PROCESS = """
 import resource, warnings
 import numpy as np, torch
 from nscaching import KnowledgeGraph
-from nscaching.evaluation import Queries, rank
+from nscaching.evaluation.ranking import Queries, rank
 from nscaching.kernels import Kernels
 from nscaching.models import build
 

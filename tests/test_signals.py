@@ -10,10 +10,10 @@ import time
 
 import pytest
 
-from nscaching.cli import main
+from nscaching.cli.main import main
+from nscaching.cli.signals import Signals
 from nscaching.errors import Stopped
-from nscaching.signals import Signals
-from nscaching.strategies import repeated
+from nscaching.kernels.choose import repeated
 from resuming import assert_same, lines
 
 WORDS = ["--dim", "4", "--n1", "4", "--n2", "4", "--threads", "1", "--epochs", "18"]
@@ -48,8 +48,8 @@ def test_both_signals_and_an_end(tmp_path, monkeypatch, capsys):
     code, line = signalled(signal.SIGTERM, path, ["--resume", "run"])
     assert code == 143
     assert line.endswith("; to go on: nscaching train --resume run")
-    monkeypatch.setattr("nscaching.run.plot_run", lambda run, path: None)
-    monkeypatch.setattr("nscaching.run.Run.report", lambda run, **options: None)
+    monkeypatch.setattr("nscaching.runs.run.plot_run", lambda run, path: None)
+    monkeypatch.setattr("nscaching.runs.run.Run.report", lambda run, **options: None)
     main(["train", "--resume", "run"])
     main(["train", "world", "--out", "whole", *WORDS])
     capsys.readouterr()
@@ -59,7 +59,7 @@ def test_both_signals_and_an_end(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("moment", "message"),
     [
-        ("nscaching.work.load", "nscaching: stopped"),
+        ("nscaching.cli.work.load", "nscaching: stopped"),
         (
             "nscaching.samplers.cache.repeated",
             "nscaching: stopped before the first step; nothing was written",
@@ -108,8 +108,8 @@ def test_flags_that_would_change_a_run(words, message, capsys):
 def test_a_second_signal_ends_it_at_once():
     program = """
 import os, signal, time
-from nscaching.signals import Signals
-from nscaching.strategies import repeated
+from nscaching.cli.signals import Signals
+from nscaching.kernels.choose import repeated
 with Signals() as stop:
     os.kill(os.getpid(), signal.SIGTERM)
     assert stop() and stop.heard == signal.SIGTERM

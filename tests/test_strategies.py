@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import chances, goodness
-from nscaching.strategies import repeated, select
+from nscaching.kernels.choose import repeated, select
 
 SCORES = [0.5, -1.0, 2.0, 0.0]
 DRAWS = 20_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nscaching.tables import print_table, say
+from nscaching.cli.tables import print_table, say
 
 
 def test_a_name_of_a_million_characters_is_cut(capsys):

@@ -12,14 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import TINY, all_triples, graph_of, graphs, new_model, random_graph
-from nscaching import KnowledgeGraph, Run, TrainConfig, UserError, tasks, train
-from nscaching.cli import main
-from nscaching.graph import Labelled
+from nscaching import KnowledgeGraph, Run, TrainConfig, UserError, train
+from nscaching.cli.main import main
+from nscaching.data.graph import Labelled
+from nscaching.evaluation import tasks
+from nscaching.evaluation.entities import classify_entities
+from nscaching.evaluation.linking import labelled_pairs, link_entities, similarity
+from nscaching.evaluation.neighbours import _nearness
+from nscaching.evaluation.relations import evaluate_relations
 from nscaching.models import MODELS
-from nscaching.tasks.entities import classify_entities
-from nscaching.tasks.linking import labelled_pairs, link_entities, similarity
-from nscaching.tasks.neighbours import _nearness
-from nscaching.tasks.relations import evaluate_relations
 
 plenty = settings(derandomize=True, deadline=None, max_examples=40)
 every_model = pytest.mark.parametrize("name", MODELS.names())

@@ -7,15 +7,16 @@ import torch
 
 from helpers import CPU, TINY, graph_of, random_graph, threads
 from nscaching import Run, TrainConfig, UserError, train
-from nscaching.batches import TrainingTriples
-from nscaching.evaluation import METRICS
-from nscaching.graph import Side
+from nscaching.data.index import Side
+from nscaching.evaluation.ranking import METRICS
 from nscaching.kernels import Kernels, choose_kernels
 from nscaching.kernels.codes import KINDS
+from nscaching.kernels.dispatch import choose_device
 from nscaching.models import MODELS
-from nscaching.probes.epoch import EpochMeter
 from nscaching.samplers import SAMPLERS
-from nscaching.trainer import Trainer, choose_device
+from nscaching.training.batches import TrainingTriples
+from nscaching.training.meter import EpochMeter
+from nscaching.training.trainer import Trainer
 
 GRAPH = random_graph(entities=15, train=60, valid=12, test=12)
 samplers = pytest.mark.parametrize("sampler", SAMPLERS.names())
@@ -273,7 +274,7 @@ def test_patience_counts_from_the_last_gain(monkeypatch):
 @pytest.mark.parametrize("out", [True, False])
 def test_a_loaded_run_gives_the_same_scores(model, out, tmp_path, monkeypatch):
     # A run does without its plot, which takes longer to draw than all the rest.
-    monkeypatch.setattr("nscaching.run.plot_run", lambda run, path: path.touch())
+    monkeypatch.setattr("nscaching.runs.run.plot_run", lambda run, path: path.touch())
     if out:
         run = tiny(model=model, norm=2, epochs=3, out=tmp_path / "run")
     else:
@@ -375,7 +376,7 @@ def test_names_are_found_in_any_case():
 
 def test_compiling_is_no_training(monkeypatch):
     now, compiling = 10.0, 3.0
-    monkeypatch.setattr("nscaching.probes.epoch.time.perf_counter", lambda: now)
+    monkeypatch.setattr("nscaching.training.meter.time.perf_counter", lambda: now)
     meter = EpochMeter(CPU, lambda: compiling)
     now, compiling = 17.0, 8.0
     assert meter.clock() == 2.0

@@ -16,7 +16,8 @@ from types import SimpleNamespace
 import pytest
 
 from helpers import TINY, graph_of, random_graph
-from nscaching import UserError, cli, train, tune
+from nscaching import UserError, train, tune
+from nscaching.cli import main as cli
 from nscaching.config import flag, read_toml
 from nscaching.tuning import Watch, search
 from nscaching.tuning.plot import _best_so_far

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from nscaching.reproduce.asked import Asked
-from nscaching.reproduce.cells import plan
-from nscaching.reproduce.markdown import mean, number
-from nscaching.reproduce.store import Line, Store, cell
-from nscaching.reproduce.tables import Row, rows
-from nscaching.reproduce.task import TASKS, Task
+from nscaching.paper.reproduce.asked import Asked
+from nscaching.paper.reproduce.cells import plan
+from nscaching.paper.reproduce.markdown import mean, number
+from nscaching.paper.reproduce.store import Line, Store, cell
+from nscaching.paper.reproduce.tables import Row, rows
+from nscaching.paper.reproduce.task import TASKS, Task
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 ASKED = Asked(samplers=("pretrained", "bernoulli", "kbgan", "nscaching"), validate_every=50)

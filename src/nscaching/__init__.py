@@ -9,16 +9,17 @@ print(run.evaluate()["mrr"], run.predict(head="Portugal", relation="borders"))
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from nscaching.errors import UserError
-from nscaching.graph import KnowledgeGraph
 
 if TYPE_CHECKING:
     from nscaching.config import TrainConfig
+    from nscaching.data.graph import KnowledgeGraph
     from nscaching.probes import ProbeConfig
-    from nscaching.run import Run
-    from nscaching.training import resume, train
+    from nscaching.runs.run import Run
+    from nscaching.training.train import resume, train
     from nscaching.tuning import tune
 
 __version__ = "0.1.0"
@@ -27,27 +28,19 @@ __all__ = [
     "train", "tune",
 ]  # fmt: skip
 
+# Imported when they are asked for: ``nscaching --help`` should not wait for PyTorch.
+ROOMS = {
+    "KnowledgeGraph": "data.graph",
+    "ProbeConfig": "probes",
+    "Run": "runs.run",
+    "TrainConfig": "config",
+    "resume": "training.train",
+    "train": "training.train",
+    "tune": "tuning",
+}
+
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
-    """Import what needs PyTorch only when it is asked for: ``--help`` should not wait for it."""
-    if name == "Run":
-        from nscaching.run import Run
-
-        return Run
-    if name in ("train", "resume"):
-        from nscaching import training
-
-        return getattr(training, name)
-    if name == "tune":
-        from nscaching.tuning import tune
-
-        return tune
-    if name == "TrainConfig":
-        from nscaching.config import TrainConfig
-
-        return TrainConfig
-    if name == "ProbeConfig":
-        from nscaching.probes import ProbeConfig
-
-        return ProbeConfig
-    raise AttributeError(f"module 'nscaching' has no attribute {name!r}")
+    if name not in ROOMS:
+        raise AttributeError(f"module 'nscaching' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"nscaching.{ROOMS[name]}"), name)

@@ -1,5 +1,5 @@
 """``python -m nscaching`` is the command line."""
 
-from nscaching.cli import main
+from nscaching.cli.main import main
 
 main()

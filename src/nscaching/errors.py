@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["Stopped", "UserError", "unknown", "user_path"]
+__all__ = ["Diverged", "Stopped", "UserError", "unknown", "user_path"]
 
 LONGEST = 1000  # characters of a message
 
@@ -20,6 +20,10 @@ class UserError(Exception):
     def __init__(self, message: str) -> None:
         line = " ".join(message.splitlines())
         super().__init__(line if len(line) <= LONGEST else f"{line[:700]} … {line[-200:]}")
+
+
+class Diverged(UserError):  # noqa: N818  (it is a UserError, which has the suffix)
+    """The parameters, or what comes of them, are not finite any more."""
 
 
 class Stopped(KeyboardInterrupt):

@@ -1,6 +1,9 @@
 """The hot operations: plain torch, and twins compiled for CPUs and for GPUs."""
 
-from nscaching.kernels._base import (
+from nscaching.kernels.all_entities import KVsAll, OneVsAll
+from nscaching.kernels.dispatch import choose_device, choose_kernels
+from nscaching.kernels.learner import AutogradLearner, Learner, Learning
+from nscaching.kernels.reference import (
     CHOICE,
     ENTITY,
     HEAD_FRESH,
@@ -13,9 +16,6 @@ from nscaching.kernels._base import (
     Kernels,
     Known,
 )
-from nscaching.kernels.all_entities import KVsAll, OneVsAll
-from nscaching.kernels.dispatch import choose_kernels
-from nscaching.kernels.learner import AutogradLearner, Learner, Learning
 
 __all__ = [
     "CHOICE",
@@ -34,5 +34,6 @@ __all__ = [
     "Learner",
     "Learning",
     "OneVsAll",
+    "choose_device",
     "choose_kernels",
 ]

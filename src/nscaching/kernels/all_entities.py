@@ -6,11 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nscaching.batches import Batch, Negatives
-from nscaching.graph import KnowledgeGraph, Side
+from nscaching.data.graph import KnowledgeGraph
+from nscaching.data.index import Side
+from nscaching.kernels.batch import Batch, Negatives
 from nscaching.kernels.learner import AutogradLearner, Learning
+from nscaching.kernels.losses import LOGISTIC_ZERO
 from nscaching.models import Distances, Form, Model
-from nscaching.objectives import LOGISTIC_ZERO
 
 __all__ = ["KVsAll", "OneVsAll"]
 

@@ -7,9 +7,17 @@ import os
 import torch
 
 from nscaching.errors import UserError
-from nscaching.kernels._base import Kernels
+from nscaching.kernels.reference import Kernels
 
-__all__ = ["choose_kernels"]
+__all__ = ["choose_device", "choose_kernels"]
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device that "auto", "cpu" or "cuda" stands for here."""
+    there = torch.cuda.is_available()
+    if name == "cuda" and not there:
+        raise UserError("--device cuda: PyTorch finds no CUDA device here; use cpu or auto")
+    return torch.device("cuda" if there and name != "cpu" else "cpu")
 
 
 def choose_kernels(name: str, device: torch.device) -> Kernels:
@@ -40,13 +48,13 @@ def choose_kernels(name: str, device: torch.device) -> Kernels:
 
 
 def _numba(reason: str) -> Kernels:
-    from nscaching.kernels.numba_kernels import NumbaKernels
+    from nscaching.kernels.cpu.kernels import NumbaKernels
 
     return NumbaKernels(reason)
 
 
 def _triton(reason: str, device: torch.device) -> Kernels:
-    from nscaching.kernels.triton_kernels import TritonKernels
+    from nscaching.kernels.gpu.kernels import TritonKernels
 
     kernels = TritonKernels(reason)
     kernels.try_out(device)

@@ -9,8 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from nscaching.batches import Batch, Negatives
-from nscaching.checkpoint import State
+from nscaching.kernels.batch import Batch, Negatives
+from nscaching.kernels.losses import logistic, margin_ranking
 from nscaching.kernels.optimizers import (
     BETAS,
     Learning,
@@ -18,8 +18,8 @@ from nscaching.kernels.optimizers import (
     optimizer_state,
     restore_optimizer,
 )
+from nscaching.kernels.state import State
 from nscaching.models import Model
-from nscaching.objectives import logistic, margin_ranking
 
 __all__ = ["BETAS", "AutogradLearner", "Learner", "Learning", "Scorer", "slopes_of_many"]
 

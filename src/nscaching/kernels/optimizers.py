@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nscaching.checkpoint import State
+from nscaching.kernels.losses import Objective
+from nscaching.kernels.state import State
 from nscaching.models import Model
-from nscaching.objectives import Objective
 
 __all__ = [
     "BETAS", "EPSILON", "Learning", "Optimizer", "new_optimizer", "optimizer_state",

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nscaching.graph import Side
-from nscaching.models._base import MODELS, Form, Model
+from nscaching.data.index import Side
+from nscaching.models.base import MODELS, Form, Model
 
 __all__ = ["HolE"]
 

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nscaching.graph import Side
-from nscaching.models._base import MODELS, Model
-from nscaching.models._distances import Distances, plain_distances
+from nscaching.data.index import Side
+from nscaching.models.base import MODELS, Model
+from nscaching.models.distances import Distances, plain_distances
 
 __all__ = ["ManifoldE", "ManifoldEHyperplane"]
 

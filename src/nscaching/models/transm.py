@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nscaching.graph import KnowledgeGraph
-from nscaching.models._base import MODELS
+from nscaching.data.graph import KnowledgeGraph
+from nscaching.models.base import MODELS
 from nscaching.models.transe import TransE
 
 __all__ = ["TransM"]

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nscaching.checkpoint import State
-from nscaching.graph import Side
+from nscaching.data.index import Side
 from nscaching.kernels import Kernels
+from nscaching.kernels.state import State
 
 __all__ = ["ChangeMeter"]
 

@@ -9,14 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from nscaching.files import (
-    PARTIAL,
-    append_lines,
-    read_lines,
-    read_tensors,
-    save_tensors,
-    writing,
-)
+from nscaching.files import PARTIAL, append_lines, read_lines, read_tensors, save_tensors, writing
 
 __all__ = [
     "SCORES", "SNAPSHOT", "SNAPSHOTS", "Snapshots", "append_scores", "read_scores",

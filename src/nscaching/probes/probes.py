@@ -8,20 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nscaching.batches import TrainingTriples
-from nscaching.checkpoint import State, join, part
 from nscaching.config import TrainConfig
+from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError
-from nscaching.graph import KnowledgeGraph
 from nscaching.kernels import Kernels
+from nscaching.kernels.state import State, join, part
 from nscaching.models import Model
-from nscaching.objectives import choose_objective
 from nscaching.probes.changes import ChangeMeter
 from nscaching.probes.config import ProbeConfig
 from nscaching.probes.repeats import RepeatMeter
 from nscaching.probes.watch import Watch, watched_triples
 from nscaching.samplers import Sampler
 from nscaching.samplers.cache import NSCaching
+from nscaching.training.batches import TrainingTriples
+from nscaching.training.objective import choose_objective
 
 __all__ = ["Finding", "Probes"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nscaching.batches import Negatives
-from nscaching.checkpoint import State, join, part
 from nscaching.errors import UserError
+from nscaching.kernels.batch import Negatives
 from nscaching.kernels.sorting import ordered
+from nscaching.kernels.state import State, join, part
 from nscaching.samplers import Sampler
 
 __all__ = ["RepeatMeter"]

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nscaching.data.graph import KnowledgeGraph
+from nscaching.data.index import Ids, Side, distinct
 from nscaching.errors import UserError
-from nscaching.evaluation import chunk_size
-from nscaching.graph import Ids, KnowledgeGraph, Side, distinct
+from nscaching.evaluation.ranking import chunk_size
 from nscaching.kernels import Kernels
 from nscaching.kernels.sorting import ordered
 from nscaching.models import Model, finite

@@ -1,5 +1,5 @@
 """Negative samplers; ``SAMPLERS`` finds them by name."""
 
-from nscaching.samplers._base import SAMPLERS, Negatives, Sampler
+from nscaching.samplers.base import SAMPLERS, Negatives, Sampler
 
 __all__ = ["SAMPLERS", "Negatives", "Sampler"]

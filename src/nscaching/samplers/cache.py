@@ -7,10 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from nscaching.batches import Batch, Negatives
 from nscaching.config import TrainConfig
+from nscaching.data.graph import KnowledgeGraph
+from nscaching.data.index import Side
 from nscaching.errors import UserError
-from nscaching.graph import KnowledgeGraph, Side
 from nscaching.kernels import (
     HEAD_FRESH,
     HEAD_NOISE,
@@ -20,9 +20,10 @@ from nscaching.kernels import (
     CacheSide,
     Kernels,
 )
+from nscaching.kernels.batch import Batch, Negatives
+from nscaching.kernels.choose import repeated
 from nscaching.models import Model
-from nscaching.samplers._base import SAMPLERS, Sampler
-from nscaching.strategies import repeated
+from nscaching.samplers.base import SAMPLERS, Sampler
 
 __all__ = ["NSCaching"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Literal
 
-from nscaching.batches import Batch, Negatives
+from nscaching.kernels.batch import Batch, Negatives
 from nscaching.models import Model
-from nscaching.samplers._base import SAMPLERS, Sampler
+from nscaching.samplers.base import SAMPLERS, Sampler
 
 __all__ = ["Bernoulli", "NoSampler", "SelfAdversarial", "Uniform"]
 

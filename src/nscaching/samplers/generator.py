@@ -7,15 +7,16 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from nscaching.batches import Batch, Negatives
-from nscaching.checkpoint import State, join, part
 from nscaching.config import TrainConfig
-from nscaching.graph import KnowledgeGraph, Side
+from nscaching.data.graph import KnowledgeGraph
+from nscaching.data.index import Side
 from nscaching.kernels import CHOICE, ENTITY, AutogradLearner, Kernels, Learning, random
+from nscaching.kernels.batch import Batch, Negatives
 from nscaching.kernels.learner import Scorer
+from nscaching.kernels.state import State, join, part
 from nscaching.models import Form, Model, build
-from nscaching.samplers._base import SAMPLERS, Sampler
-from nscaching.warm_start import warm_start
+from nscaching.runs.start import warm_start
+from nscaching.samplers.base import SAMPLERS, Sampler
 
 __all__ = ["IGAN", "KBGAN", "Generating"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nscaching.plots import COLOURS, plain
+from nscaching.runs.plots import COLOURS, plain
 from nscaching.tuning.mattered import text
 from nscaching.tuning.space import Choices, Range
 

@@ -15,8 +15,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from nscaching import __version__
 from nscaching.config import TrainConfig, write_toml
+from nscaching.data.graph import KnowledgeGraph, Source
 from nscaching.errors import UserError
-from nscaching.graph import KnowledgeGraph, Source
 from nscaching.tuning.mattered import Marginal, importance, marginals
 from nscaching.tuning.space import Space
 from nscaching.tuning.study import FAILED

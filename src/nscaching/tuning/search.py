@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from nscaching.config import TrainConfig, flag
+from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError, user_path
-from nscaching.graph import KnowledgeGraph
+from nscaching.evaluation.chunks import is_shortage
+from nscaching.kernels.dispatch import choose_device
 from nscaching.models import MODELS
-from nscaching.objectives import choose_objective
-from nscaching.run_folder import RunFolder
+from nscaching.runs.folder import Record, RunFolder
 from nscaching.samplers import SAMPLERS
-from nscaching.shortage import is_shortage
-from nscaching.trainer import Record, choose_device
-from nscaching.training import train
+from nscaching.training.objective import choose_objective
+from nscaching.training.train import train
 from nscaching.tuning.space import Space, make_space
 
 if TYPE_CHECKING:

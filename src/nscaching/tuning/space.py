@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 from nscaching.config import TrainConfig, check_type, flag, read_toml
 from nscaching.errors import UserError, unknown, user_path
 from nscaching.models import MODELS
-from nscaching.objectives import choose_objective
 from nscaching.samplers import SAMPLERS
+from nscaching.training.objective import choose_objective
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

@@ -5,14 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from nscaching.kernels.gpu.forms import (
-    COMPLEX,
-    GIVEN,
-    TRANSD,
-    TRANSE,
-    TRANSH,
-    project_prelude,
-)
+from nscaching.kernels.gpu.forms import COMPLEX, GIVEN, TRANSD, TRANSE, TRANSH, project_prelude
 from nscaching.kernels.gpu.rank import MODULI
 
 __all__ = ["scores"]

@@ -1,0 +1,212 @@
+"""What a person sees while something takes time: a bar with an ETA, or plain lines in a log."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from nscaching.config import TrainConfig
+from nscaching.runs.escaping import visible
+
+__all__ = [
+    "Bar",
+    "SeriesDisplay",
+    "TrainingDisplay",
+    "counting",
+    "downloading",
+    "duration",
+    "loading",
+    "when_slow",
+]
+
+# In a log, where bars cannot move, a line at most this often.
+LOG_SECONDS = 10.0
+
+
+class Bar:
+    """One thing that takes time, on standard error."""
+
+    def __init__(self, name: str, total: float | None = None) -> None:
+        self.name, self.total, self.done, self.latest = visible(name), total, 0.0, ""
+        self.first = 0.0  # what was done before
+        self.under_way = False
+        self.console = Console(stderr=True, highlight=False)
+        self.began = self.last_line = time.monotonic()
+        self.bars = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[latest]}", markup=False, style="cyan"),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self.task = self.bars.add_task(self.name, total=total, latest="")
+
+    def __enter__(self) -> Self:
+        self.bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.bars.stop()
+
+    def show(self, done: float, total: float | None, latest: str) -> None:
+        """Say how far it is, and what is new."""
+        if done > self.first and not self.under_way:
+            # What came before the first report, such as compiling, comes once: no pace to judge by.
+            self.under_way, self.first, self.began = True, done, time.monotonic()
+        self.done, self.total, self.latest = done, total, visible(latest)
+        self.bars.update(self.task, completed=done, total=total, latest=self.latest)
+        if time.monotonic() - self.last_line > LOG_SECONDS:
+            self.log()
+
+    def stage(self, what: str, done: float, of: float) -> None:
+        """Say how far one of several parts is; time left is counted from its own beginning."""
+        if not self.latest.startswith(what):
+            self.restart(0.0)
+        self.show(done, of, f"{what} {100 * done / of:.0f}%")
+
+    def restart(self, first: float) -> None:
+        """Judge the pace anew, from the next report on, with so much done before."""
+        self.first, self.under_way = first, False
+        self.bars.reset(self.task)
+
+    def log(self) -> None:
+        """Write a line, where there is no terminal to show a bar."""
+        self.last_line = time.monotonic()
+        if not self.console.is_terminal:
+            left = ""
+            if self.total and self.first < self.done < self.total:
+                pace = (self.last_line - self.began) / (self.done - self.first)
+                left = f"  {duration(pace * (self.total - self.done))} left"
+            self.console.print(Text(f"{self.name}: {self.latest}{left}"), soft_wrap=True)
+
+
+class TrainingDisplay(Bar):
+    """The bar of a training run: epochs done, time left, latest loss and MRR."""
+
+    def __init__(self, name: str, config: TrainConfig) -> None:
+        super().__init__(name, float(config.epochs))
+        self.epochs, self.epoch, self.loss, self.mrr = config.epochs, 0, "", ""
+        self.stepped = False
+
+    def begin(self, history: list[dict[str, Any]]) -> None:
+        """Hear the records of an interrupted training that goes on."""
+        self.epoch = self.first = sum("split" not in record for record in history)
+        self.done = self.first
+
+    def note(self, text: str) -> None:
+        """Hear what a person should know."""
+        self.console.print(Text(f"note: {visible(text)}"), soft_wrap=True)
+
+    def announce(self, plan: str) -> None:
+        """Hear which kernels run; the first step may have to compile them."""
+        self.console.print(Text(visible(plan)), style="dim", soft_wrap=True)
+        self.show(self.epoch, float(self.epochs), "first step: kernels are compiled at first use")
+
+    def observe(self, record: dict[str, Any]) -> None:
+        """Hear a finished epoch or ranking."""
+        if "split" not in record:
+            self.epoch, self.loss = record["epoch"], f"loss {record['loss']:.4f}"
+            self._show(self.epoch)
+            return
+        if record.get("traced"):
+            return
+        self.mrr = f"  {record['split']} MRR {record['mrr']:.4f}"
+        if record["split"] == "valid":
+            self.mrr += f" at epoch {record['epoch']}"
+        self._show(self.epoch)
+        self.log()
+
+    def progress(self, what: str, done: int, of: int) -> None:
+        """Hear a step of an epoch, of a ranking, or of what comes before them."""
+        if what == "training":
+            if not self.stepped:  # what came before had a pace of its own
+                self.stepped = True
+                self.restart(self.epoch)
+            self._show(self.epoch + done / of)
+        elif what in ("valid", "test"):
+            self._show(self.epoch, f"  ranking {what} {100 * done // of}%")
+        else:
+            self.stage(what, done, of)
+
+    def _show(self, epochs: float, doing: str = "") -> None:
+        latest = f"epoch {self.epoch}/{self.epochs}  {self.loss}{self.mrr}{doing}"
+        self.show(epochs, float(self.epochs), latest)
+
+
+class SeriesDisplay(TrainingDisplay):
+    """The bar of one training among many: a log hears of it now and then only."""
+
+    def log(self) -> None:
+        """Write a line if the last is some time ago."""
+        if time.monotonic() - self.last_line > LOG_SECONDS:
+            super().log()
+
+
+def duration(seconds: float) -> str:
+    """Write a time as a person says it."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+@contextmanager
+def counting(name: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar for something that reports (done, in all)."""
+    with Bar(name) as bar:
+        yield lambda done, of: bar.show(done, of, f"{done:,}/{of:,}")
+
+
+@contextmanager
+def when_slow(name: str, after: float = 2.0) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar for what reports (done, in all), if it takes more than some seconds."""
+    with _late(Bar(name), after) as bar:
+        yield lambda done, of: bar.show(done, of, f"{done:,}/{of:,}")
+
+
+@contextmanager
+def loading(name: str, after: float = 2.0) -> Iterator[Callable[[str, int, int], None]]:
+    """Show a bar for what reports (what is going on, done, in all), if it takes some seconds."""
+    with _late(Bar(name), after) as bar:
+        yield lambda what, done, of: bar.stage(what, done, of)
+
+
+@contextmanager
+def _late(bar: Bar, after: float) -> Iterator[Bar]:
+    def begin() -> None:
+        bar.bars.start()
+        bar.log()
+
+    # By a clock of its own: what takes long may report seldom.
+    clock = threading.Timer(after, begin)
+    clock.daemon = True
+    clock.start()
+    try:
+        yield bar
+    finally:
+        clock.cancel()
+        clock.join()
+        if bar.bars.live.is_started:
+            bar.bars.stop()
+
+
+@contextmanager
+def downloading(name: str) -> Iterator[Callable[[str, int, int | None], None]]:
+    """Show a bar for the files that are fetched one after the other."""
+    with Bar(name) as bar:
+        yield lambda file, done, of: bar.show(done, of, f"{file}  {done / 1e6:.1f} MB")

@@ -1,0 +1,79 @@
+"""How results reach standard output: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from nscaching.errors import UserError
+from nscaching.evaluation.ranking import METRICS
+from nscaching.runs.escaping import json_text, visible
+
+__all__ = ["HEADINGS", "metric_cells", "note", "print_json", "print_table", "say"]
+
+# In a file or a pipe, no line of a table is broken.
+FILE_WIDTH = 1 << 16
+
+LONGEST = 2000  # characters of a cell; JSON has all of it
+
+HEADINGS = {"mrr": "MRR", "mr": "MR", "hits@1": "Hit@1", "hits@3": "Hit@3", "hits@10": "Hit@10"}
+
+
+def print_json(value: object) -> None:
+    """Print JSON; in ASCII where the output knows no more."""
+    plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    try:
+        text = json.dumps(value, indent=2, ensure_ascii=plain, allow_nan=False)
+    except ValueError:
+        raise UserError("a figure is not a number: the run is damaged or diverged") from None
+    sys.stdout.write(json_text(text) + "\n")
+
+
+def print_table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    title: str = "",
+    words: Sequence[int] = (0,),
+) -> None:
+    """Print a table; all but the columns of words are figures. No cell is obeyed."""
+    table = Table(title=Text(_shown(title)) if title else None, title_justify="left", box=None)
+    for i, heading in enumerate(headings):
+        justify: Literal["left", "right"] = "left" if i in words else "right"
+        table.add_column(Text(_shown(heading), style="bold"), justify=justify, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_shown(cell)) for cell in row))
+    _print(table)
+
+
+def _shown(text: str) -> str:
+    """Return what can be looked at of a text: a name may have a million characters."""
+    return visible(text if len(text) <= LONGEST else f"{text[:LONGEST]}…")
+
+
+def say(*lines: str) -> None:
+    """Print lines, without markup."""
+    for line in lines:
+        _print(Text(_shown(line)))
+
+
+def note(line: str) -> None:
+    """Print a line on standard error."""
+    Console(stderr=True, highlight=False).print(Text(visible(line)), soft_wrap=True)
+
+
+def _print(what: Table | Text) -> None:
+    console = Console(highlight=False, soft_wrap=isinstance(what, Text))
+    if not console.is_terminal:
+        console.width = FILE_WIDTH
+    console.print(what)
+
+
+def metric_cells(values: dict[str, Any]) -> list[str]:
+    """Return the metrics of a ranking as cells of a table."""
+    return [f"{values[m]:,.1f}" if m == "mr" else f"{values[m]:.4f}" for m in METRICS]

@@ -1,0 +1,50 @@
+"""The verb that draws the figures of the paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from nscaching.cli.verbs._base import Json
+from nscaching.paper.figures import KINDS, Kind
+
+__all__ = ["Figures"]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Draw a figure of the paper from run folders, as PNG and SVG, with its data as CSV.
+
+    nscaching figures convergence runs/a runs/b --out figures/
+    nscaching figures cache runs/a --head Portugal --relation borders
+    """
+
+    kind: Annotated[Positional[Kind], arg(metavar="KIND", help=f"{', '.join(KINDS)}.")]
+    paths: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN", help="Run folders.")]
+    out: str = "figures/"
+    """Folder to write to (it exists, or ends in "/"), or how the names of the files begin."""
+    overwrite: bool = False
+    """Replace the files if they exist."""
+    head: str = ""
+    """For cache: the head entity of (head, relation, ?), by name or label."""
+    relation: str = ""
+    """For cache: the relation."""
+    tail: str = ""
+    """For cache: the tail entity of (?, relation, tail), instead of a head."""
+    json: Json = False
+
+    def run(self) -> None:
+        """Draw, and say what was written."""
+        from nscaching.cli import show_figures
+        from nscaching.cli.progress import when_slow
+        from nscaching.paper.figures import draw
+
+        with when_slow(f"drawing {self.kind}") as progress:
+            drawn = draw(
+                self.kind, self.paths, self.out, self.overwrite, progress,
+                head=self.head or None, relation=self.relation or None, tail=self.tail or None,
+            )  # fmt: skip
+        show_figures.drawn(self.kind, drawn, self.json)

@@ -1,0 +1,72 @@
+"""Verbs that make the paper's tables again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from tyro.conf import OmitArgPrefixes, Positional, arg
+
+from nscaching.cli.verbs._base import Json
+from nscaching.errors import UserError, user_path
+from nscaching.paper.reproduce.asked import Asked
+
+__all__ = ["Presets", "Reproduce"]
+
+
+@dataclass(frozen=True)
+class Presets:
+    """List the presets: settings for a data set and a scoring function, for train --preset.
+
+    nscaching presets
+    """
+
+    json: Json = False
+
+    def run(self) -> None:
+        """Print names and settings."""
+        from nscaching.cli import show_reproduce
+
+        show_reproduce.presets(self.json)
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Make a table of the paper again: train what is missing, set ours beside the paper's.
+
+    nscaching reproduce link-prediction --models TransE --data wn18rr --seeds 1
+    """
+
+    task: Annotated[
+        Positional[Literal["link-prediction", "triplet-classification"]],
+        arg(help="Which of the paper's tables."),
+    ]
+    asked: OmitArgPrefixes[Asked] = field(default_factory=Asked)
+    out: str = "results"
+    """Folder of the results, which are added to: TASK.jsonl, TASK.md, what others start from, and
+    checkpoints of what was stopped."""
+    time_limit: float = 0.0
+    """Stop after so many seconds; the same command goes on from there. 0: none."""
+    table_only: bool = False
+    """Train nothing, write the table of what there is."""
+    json: Json = False
+
+    def run(self) -> None:
+        """Train, showing progress, and print the rows."""
+        from nscaching.cli import show_reproduce
+        from nscaching.paper.reproduce.loop import reproduce
+        from nscaching.paper.reproduce.task import TASKS
+
+        if not 0 <= self.time_limit < float("inf"):
+            raise UserError(f"--time-limit must be zero or a positive number: {self.time_limit}")
+        outcome = reproduce(
+            TASKS[self.task],
+            self.asked,
+            user_path(self.out),
+            show_reproduce.note,
+            self.time_limit,
+            self.table_only,
+        )
+        show_reproduce.outcome(outcome, self.json)
+        if outcome.failed:
+            raise UserError(f"{len(outcome.failed)} trainings failed: {outcome.failed[0]}")

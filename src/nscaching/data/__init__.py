@@ -1,0 +1,1 @@
+"""Graphs: where triples come from, and how they are indexed."""

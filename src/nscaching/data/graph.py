@@ -1,0 +1,261 @@
+"""KnowledgeGraph: ids, vocabularies, splits, the keys of the negative cache, the filter index."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from nscaching.data.index import AnswerIndex, Ids, Longs, Side, distinct
+from nscaching.errors import UserError, unknown
+
+__all__ = [
+    "MAPPING_CLASSES", "SPLITS", "KnowledgeGraph", "Labelled", "Source",
+]  # fmt: skip
+
+SPLITS = ("train", "valid", "test")
+MAPPING_CLASSES = ("1-1", "1-N", "N-1", "N-N", "unseen")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a graph came from: enough to load it again."""
+
+    data: str = ""
+    labels: str = ""
+    split_seed: int = 0
+    literals: bool = False
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Triples with a truth value, for classification."""
+
+    triples: Ids  # [n, 3]
+    truth: npt.NDArray[np.bool_]  # [n]
+    origin: str  # where the false ones come from
+
+
+@dataclass
+class KnowledgeGraph:
+    """A graph of (head, relation, tail) triples in three splits, with everything found by index.
+
+    Arrays are int32 with columns (head, relation, tail). ``notes`` holds what a reader of the data
+    should hear once: dropped duplicates, unseen entities and the like.
+    """
+
+    entities: list[str]
+    relations: list[str]
+    train: Ids
+    valid: Ids
+    test: Ids
+    name: str = "graph"
+    source: Source = Source()
+    labels: dict[str, str] = field(default_factory=dict)
+    labelled: dict[str, Labelled] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def load(
+        cls,
+        where: str | Path,
+        labels: str | Path = "",
+        split_seed: int = 0,
+        literals: bool = False,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> KnowledgeGraph:
+        """Load a known data set by name, a folder with train/valid/test, or one file of triples.
+
+        ``labels`` names a file of (entity, label) lines; without it, an ``entity_labels.tsv``
+        beside the data is used. A single file is split 90/5/5 by ``split_seed``. With ``literals``
+        the literals of RDF files are entities too. ``progress`` hears (what is read, bytes done,
+        bytes in all).
+        """
+        from nscaching.data.load import load_graph
+
+        return load_graph(where, labels, split_seed, literals, progress)
+
+    @classmethod
+    def from_arrays(
+        cls, entities: list[str], relations: list[str], splits: dict[str, Ids], **rest: object
+    ) -> KnowledgeGraph:
+        """Build a graph from id arrays [n, 3]; repeats in a split are dropped and noted."""
+        notes: list[str] = []
+        clean: dict[str, Ids] = {}
+        sizes = np.array([len(entities), len(relations), len(entities)])
+        for split in SPLITS:
+            given = np.asarray(splits.get(split, np.empty((0, 3), np.int32))).reshape(-1, 3)
+            if not ((given >= 0) & (given < sizes)).all():
+                raise UserError(f"the {split} split holds ids that are out of range")
+            triples = given.astype(np.int32)
+            clean[split] = distinct(triples)
+            if dropped := len(triples) - len(clean[split]):
+                notes.append(f"{dropped:,} duplicate triples dropped from {split}")
+        together = np.concatenate(list(clean.values()))
+        if shared := len(together) - len(distinct(together)):
+            notes.append(
+                f"{shared:,} triples of valid/test stand in another split too; they are kept"
+            )
+        graph = cls(entities, relations, **clean, **rest)  # type: ignore[arg-type]
+        graph.notes = [*graph.notes, *notes, *graph._unseen_notes()]
+        return graph
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{len(self.split(s)):,} {s}" for s in SPLITS)
+        return (
+            f"KnowledgeGraph({self.name}: {len(self.entities):,} entities, "
+            f"{len(self.relations):,} relations, {sizes})"
+        )
+
+    def split(self, name: str) -> Ids:
+        """Return the triples of a split by name."""
+        if name not in SPLITS:
+            raise unknown("split", name, SPLITS)
+        triples: Ids = getattr(self, name)
+        return triples
+
+    # Indices, each built once on first use.
+
+    @cached_property
+    def train_index(self) -> dict[Side, AnswerIndex]:
+        """Known answers in the training split; its keys are the keys of the negative cache."""
+        return self._index(self.train)
+
+    @cached_property
+    def filter_index(self) -> dict[Side, AnswerIndex]:
+        """Known answers in all splits, for filtered ranking."""
+        return self._index(np.concatenate([self.split(s) for s in SPLITS]))
+
+    @cached_property
+    def train_keys(self) -> dict[Side, Longs]:
+        """For each training triple, its key: (r, t) on the head side, (h, r) on the tail side."""
+        head, relation, tail = self.train.T
+        return {
+            side: index.keys(side.query(head, tail)[0], relation)
+            for side, index in self.train_index.items()
+        }
+
+    def _index(self, triples: Ids) -> dict[Side, AnswerIndex]:
+        head, relation, tail = triples.T
+        return {
+            side: AnswerIndex.build(anchor, relation, answer, len(self.relations))
+            for side in Side
+            for anchor, answer in [side.query(head, tail)]
+        }
+
+    @cached_property
+    def cardinality(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """(tph, hpt) per relation: mean tails per head and mean heads per tail in training."""
+        n = len(self.relations)
+
+        def mean_answers(index: AnswerIndex) -> npt.NDArray[np.float64]:
+            relation = index.codes % n
+            answers = np.bincount(relation, weights=np.diff(index.offsets), minlength=n)
+            return answers / np.maximum(np.bincount(relation, minlength=n), 1)
+
+        return mean_answers(self.train_index[Side.TAIL]), mean_answers(self.train_index[Side.HEAD])
+
+    @cached_property
+    def head_probability(self) -> npt.NDArray[np.float64]:
+        """Bernoulli sampling's chance per relation to replace the head: tph / (tph + hpt)."""
+        tph, hpt = self.cardinality
+        total = tph + hpt
+        return np.divide(tph, total, out=np.full_like(tph, 0.5), where=total > 0)
+
+    @cached_property
+    def mapping_classes(self) -> list[str]:
+        """Mapping class of each relation: "N" is 1.5 or more on average in training."""
+        tph, hpt = self.cardinality
+        return [
+            MAPPING_CLASSES[2 * int(h >= 1.5) + int(t >= 1.5)] if t else "unseen"
+            for t, h in zip(tph, hpt, strict=True)
+        ]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of names and triples: equal exactly when the data are."""
+        digest = hashlib.sha256()
+        sizes = [len(self.entities), len(self.relations), *(len(self.split(s)) for s in SPLITS)]
+        digest.update(repr(sizes).encode())
+        for names in (self.entities, self.relations):
+            digest.update("\0".join(names).encode() + b"\0")
+        for split in SPLITS:
+            digest.update(np.ascontiguousarray(self.split(split)).tobytes())
+        return digest.hexdigest()[:16]
+
+    # Names.
+
+    def label(self, entity: int) -> str:
+        """Return the readable name of an entity: its label where there is one."""
+        name = self.entities[entity]
+        return self.labels.get(name, name)
+
+    def relation_label(self, relation: int) -> str:
+        """Return the readable name of a relation: its label where there is one."""
+        name = self.relations[relation]
+        return self.labels.get(name, name)
+
+    def entity_id(self, text: str) -> int:
+        """Find an entity by name, else by label; a UserError names the nearest ones."""
+        if text in self._entity_ids:
+            return self._entity_ids[text]
+        same = self._ids_by_label.get(text.casefold(), [])
+        same = [i for i in same if self.label(i) == text] or same  # exact spelling goes first
+        if len(same) > 1:
+            names = ", ".join(self.entities[i] for i in same[:5])
+            raise UserError(f"{len(same)} entities are labelled {text!r}; say which by id: {names}")
+        if not same:
+            labels = map(self.label, range(len(self.entities)))
+            raise unknown("entity", text, dict.fromkeys([*labels, *self.entities]))
+        return same[0]
+
+    def relation_id(self, text: str) -> int:
+        """Find a relation by name, else by label; a UserError names the nearest ones."""
+        if text in self.relations:
+            return self.relations.index(text)
+        folded = {name.casefold(): i for i, name in enumerate(self.relations)}
+        if text.casefold() in folded:
+            return folded[text.casefold()]
+        shown = [self.relation_label(i) for i in range(len(self.relations))]
+        same = [i for i, label in enumerate(shown) if label.casefold() == text.casefold()]
+        same = [i for i in same if shown[i] == text] or same  # exact spelling goes first
+        if len(same) > 1:
+            names = ", ".join(self.relations[i] for i in same[:5])
+            raise UserError(f"{len(same)} relations are labelled {text!r}; say which: {names}")
+        if not same:
+            raise unknown("relation", text, dict.fromkeys(shown))
+        return same[0]
+
+    @cached_property
+    def _entity_ids(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.entities)}
+
+    @cached_property
+    def _ids_by_label(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for i in range(len(self.entities)):
+            found.setdefault(self.label(i).casefold(), []).append(i)
+        return found
+
+    def _unseen_notes(self) -> list[str]:
+        """Say which entities and relations of valid and test never occur in training."""
+        held_out = np.concatenate([self.valid, self.test])
+        notes = []
+        for kind, columns in (("entities", [0, 2]), ("relations", [1])):
+            names = self.entities if kind == "entities" else self.relations
+            seen, asked = np.zeros((2, len(names)), dtype=bool)
+            seen[self.train[:, columns]] = True
+            asked[held_out[:, columns]] = True
+            unseen = np.flatnonzero(asked & ~seen)
+            if len(unseen):
+                example = names[unseen[0]]
+                notes.append(
+                    f"{len(unseen):,} {kind} of valid/test are not in train (such as {example!r}); "
+                    "they stay in the ranking"
+                )
+        return notes

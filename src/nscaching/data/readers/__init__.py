@@ -1,0 +1,1 @@
+"""Readers of triples, one file for each format."""

@@ -1,0 +1,178 @@
+"""RDF files → triples: N-Triples, Turtle and N-Quads, by pyoxigraph, as a stream."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nscaching.data.index import Ids
+from nscaching.data.readers.blocks import CONTROL, LINE_LIMIT, Progress, read_blocks
+from nscaching.data.readers.prefixes import Prefixes
+from nscaching.data.readers.table import NameTable, file_suffix
+from nscaching.errors import UserError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["RDF_SUFFIXES", "RdfReader", "is_rdf"]
+
+RDF_SUFFIXES = (".nt", ".ttl", ".nq")
+NOT_READ = (".rdf", ".owl", ".xml", ".trig", ".jsonld", ".n3")
+LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
+
+# What the parser calls a node that Turtle leaves without a name: random, so no name to keep.
+ANONYMOUS = re.compile(r"[a-f][0-9a-f]{23,31}")
+
+
+def is_rdf(path: Path) -> bool:
+    """Say whether a file is of a format that is read here, by its name."""
+    if file_suffix(path) in NOT_READ:
+        known = ", ".join(RDF_SUFFIXES)
+        raise UserError(f"{path}: of RDF, only {known} (and .gz of them) are read: convert it")
+    return file_suffix(path) in RDF_SUFFIXES
+
+
+class RdfReader:
+    """Reads RDF files into tables of names; an entity is named by its IRI, ``_:x`` or literal."""
+
+    def __init__(self, entities: NameTable, relations: NameTable, literals: bool = False) -> None:
+        self.entities, self.relations, self.literals = entities, relations, literals
+        self.notes: list[str] = []
+        self._prefixes = Prefixes()
+        self._texts: dict[str, tuple[int, str]] = {}  # name → how good its best label is, and that
+        self._anonymous: dict[str, str] = {}
+
+    def read(self, path: Path, progress: Progress | None = None) -> Ids:
+        """Read a file into ids [n, 3], adding new names to the tables."""
+        ox = _library(path)
+        formats = {".nt": "N_TRIPLES", ".ttl": "TURTLE", ".nq": "N_QUADS"}
+        suffix = file_suffix(path)
+        stream = _Stream(path, progress)
+        ids, literals, texts, quoted = array("i"), 0, 0, 0
+        graphs: set[str] = set()
+        try:
+            parser = ox.parse(stream, getattr(ox.RdfFormat, formats[suffix]))
+            for quad in parser:
+                if suffix == ".nq" and type(quad.graph_name) is not ox.DefaultGraph:
+                    graphs.add(quad.graph_name.value)
+                predicate, tail = quad.predicate.value, quad.object
+                kind = type(tail)
+                if kind is ox.Literal:
+                    if predicate == LABEL:
+                        self._hear_label(self._name(ox, quad.subject, suffix), tail)
+                        texts += 1
+                    if not self.literals:
+                        literals += 1
+                        continue
+                    name = _literal_name(tail)
+                elif kind is ox.Triple:  # of RDF 1.2: a statement about a statement
+                    quoted += 1
+                    continue
+                else:
+                    name = self._name(ox, tail, suffix)
+                ids.append(self.entities[self._name(ox, quad.subject, suffix)])
+                ids.append(self.relations[predicate])
+                ids.append(self.entities[name])
+            self._prefixes.add(parser.prefixes)
+        except SyntaxError as error:
+            raise UserError(f"{path}:{error.lineno or stream.line}: {_reason(error)}") from None
+        except MemoryError as error:
+            if "buffer" not in str(error):
+                raise
+            what = f"a name or literal is longer than {LINE_LIMIT:,} bytes"
+            raise UserError(f"{path}:{stream.line}: {what}") from None
+        except Exception:
+            if stream.error is None:
+                raise
+            raise stream.error from None  # the parser may have made another of it
+        self._note(path.name, literals, texts, quoted, len(graphs))
+        if not ids:
+            left = f" but {literals:,} with a literal, which --literals takes" if literals else ""
+            raise UserError(f"{path}: the file holds no triples{left}")
+        return np.array(ids, dtype=np.int32).reshape(-1, 3)
+
+    def labels(self) -> dict[str, str]:
+        """Return name → label: its rdfs:label, in English if there is one, or its short form."""
+        found = {}
+        for table in (self.entities, self.relations):
+            for name in table:
+                text = self._texts.get(name, (0, ""))[1] or self._prefixes.shorten(name)
+                if text != name:
+                    found[name] = text
+        return found
+
+    def _name(self, ox: ModuleType, node: Any, suffix: str) -> str:  # noqa: ANN401
+        value: str = node.value
+        if type(node) is ox.NamedNode:
+            return value
+        if suffix == ".ttl" and ANONYMOUS.fullmatch(value):
+            # Numbered by first occurrence, over all files; no file can call a node of its own so.
+            return self._anonymous.setdefault(value, f"_:[{len(self._anonymous) + 1}]")
+        return f"_:{value}"
+
+    def _hear_label(self, name: str, literal: Any) -> None:  # noqa: ANN401
+        text = " ".join(CONTROL.sub(" ", literal.value).split())
+        language = (literal.language or "").lower()
+        rank = 4 if language == "en" else 3 if language.startswith("en-") else 2 - bool(language)
+        if text and rank > self._texts.get(name, (0, ""))[0]:
+            self._texts[name] = rank, text
+
+    def _note(self, file: str, literals: int, texts: int, quoted: int, graphs: int) -> None:
+        if literals:
+            labels = f" ({texts:,} rdfs:label are used as labels)" if texts else ""
+            what = f"{literals:,} triples with a literal were left out{labels}"
+            self.notes.append(f"{file}: {what}; --literals takes them")
+        if quoted:
+            self.notes.append(f"{file}: {quoted:,} statements about triples were left out")
+        if graphs > 1:
+            self.notes.append(f"{file}: the names of its {graphs:,} graphs were dropped")
+
+
+class _Stream:
+    """What the parser reads from: the file in bounded pieces, and the error that ended it."""
+
+    def __init__(self, path: Path, progress: Progress | None) -> None:
+        self.line = 1
+        self.error: UserError | None = None
+        self._blocks = read_blocks(path, progress)
+        self._block = memoryview(b"")
+
+    def read(self, size: int) -> bytes:
+        """Return at most so many bytes: of more, the parser would end the process."""
+        if not self._block:
+            try:
+                self.line, block = next(self._blocks, (self.line, b""))
+            except UserError as error:
+                self.error = error
+                raise
+            mark = b"\xef\xbb\xbf" if self.line == 1 else b""
+            self._block = memoryview(block.removeprefix(mark))
+        piece, self._block = self._block[:size], self._block[size:]
+        return bytes(piece)
+
+
+def _library(path: Path) -> ModuleType:
+    try:
+        import pyoxigraph
+    except ImportError:
+        raise UserError(
+            f"{path}: RDF is read by pyoxigraph, which is not installed: "
+            'pip install "nscaching[rdf]"'
+        ) from None
+    return pyoxigraph
+
+
+def _literal_name(literal: Any) -> str:  # noqa: ANN401
+    """Return a literal as N-Triples write it, in one line."""
+    return CONTROL.sub(lambda odd: f"\\u{ord(odd[0]):04X}", str(literal))
+
+
+def _reason(error: BaseException) -> str:
+    """Return what the parser says, without the place, in one line of readable length."""
+    text = getattr(error, "msg", None) or str(error)
+    text = re.sub(r"^Parser error .*?: ", "", " ".join(text.split()))
+    return text if len(text) <= 200 else text[:200] + "…"

@@ -1,0 +1,1 @@
+"""What a model is asked: rankings, classifications, predictions, one file for each."""

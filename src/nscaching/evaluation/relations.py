@@ -1,0 +1,86 @@
+"""Relation prediction: the true relation of (h, ?, t) among all relations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nscaching.data.graph import SPLITS, KnowledgeGraph
+from nscaching.data.index import AnswerIndex
+from nscaching.errors import UserError
+from nscaching.evaluation.among import Progress, ids, known_runs, rank_among
+from nscaching.evaluation.ranking import BUDGET, Ties, metrics
+from nscaching.models import Model
+
+__all__ = ["evaluate_relations"]
+
+# Tensors [pairs, relations, D] that the score of a triple holds at its peak.
+TEMPORARIES = 6
+
+
+def evaluate_relations(
+    model: Model,
+    graph: KnowledgeGraph,
+    split: str = "test",
+    *,
+    filtered: bool = True,
+    ties: Ties = "realistic",
+    budget: int = BUDGET,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Rank the relation of each triple of a split and report it overall and by relation.
+
+    Filtered: other relations that are known to hold between the two, in any split, do not count.
+    """
+    triples = graph.split(split)
+    if not len(triples):
+        raise UserError(f"the {split} split of {graph.name} is empty: there is nothing to rank")
+    head, relation, tail = triples.T
+    device = model.entity.device
+    known = None
+    if filtered:
+        h, r, t = np.concatenate([graph.split(s) for s in SPLITS]).T
+        index = AnswerIndex.build(h, t, r, len(graph.entities))
+        known = known_runs(index, head, tail, device)
+    heads, tails = ids(head, device), ids(tail, device)
+    piece = _pairs(model, budget)
+    ranks = rank_among(
+        lambda some: _scores(model, heads[some], tails[some], piece),
+        ids(relation, device),
+        known,
+        max(1, piece // model.relations),
+        progress,
+    ).resolve(ties)
+    return {
+        "task": "relations",
+        "split": split,
+        "filtered": filtered,
+        "ties": ties,
+        "candidates": len(graph.relations),
+        "triples": len(ranks),
+        **metrics(ranks),
+        "by_relation": {
+            graph.relations[r]: {
+                "triples": int((relation == r).sum()),
+                **metrics(ranks[relation == r]),
+            }
+            for r in np.unique(relation)
+        },
+    }
+
+
+def _pairs(model: Model, budget: int) -> int:
+    """Return how many (entity pair, relation) may be scored at once within the budget."""
+    width = max(model.entity[0].numel(), model.relation[0].numel())
+    return max(1, budget // (4 * TEMPORARIES * width))
+
+
+def _scores(model: Model, head: Tensor, tail: Tensor, piece: int) -> Tensor:
+    """Score every relation between heads [n] and tails [n]: [n, |R|]."""
+    every = torch.arange(model.relations, device=head.device).unsqueeze(0)
+    head, tail = head.unsqueeze(1), tail.unsqueeze(1)
+    parts = every.split(max(1, piece // len(head)), dim=1)
+    return torch.cat([model.score(head, part, tail) for part in parts], dim=1)

@@ -1,0 +1,78 @@
+"""A batch of training triples and its negatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nscaching.data.index import Side
+from nscaching.models import Model
+
+__all__ = ["Batch", "Gather", "Negatives", "plain_gather"]
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """False triples for each triple of a batch; they keep its relation."""
+
+    head: Tensor  # [B, K]
+    tail: Tensor  # [B, K]
+    replace_head: Tensor | None = None
+    """Whether all negatives of a triple have a new head, else a new tail [B]; None: they vary."""
+    adversarial: float = 0.0
+    """Above 0: the losses of a triple's negatives are weighed by softmax(this · their score)."""
+
+    def scores(self, model: Model, batch: Batch) -> Tensor:
+        """Return the scores [B, K] of the negatives of a batch."""
+        if self.replace_head is None or self.head.shape[1] == 1:
+            return model.score(self.head, batch.relation.unsqueeze(1), self.tail)
+        entity = torch.where(self.replace_head.unsqueeze(1), self.head, self.tail)
+        return model.score_corrupted(
+            self.replace_head, batch.head, batch.relation, batch.tail, entity
+        )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some training triples: ids [B] each, and the keys [B] of their two queries.
+
+    The head's key numbers the queries (?, r, t) of training, the tail's the queries (h, r, ?).
+    """
+
+    head: Tensor
+    relation: Tensor
+    tail: Tensor
+    head_key: Tensor
+    tail_key: Tensor
+
+    def key(self, side: Side) -> Tensor:
+        """Return the keys of one side."""
+        return self.head_key if side is Side.HEAD else self.tail_key
+
+    def corrupt(self, replace_head: Tensor, head: Tensor, tail: Tensor) -> Negatives:
+        """Put ``head`` [B, K] or ``tail`` [B, K] into each triple, as ``replace_head`` [B] says.
+
+        Of one negative each, [B] will do.
+        """
+        head, tail = (ids.unsqueeze(1) if ids.dim() == 1 else ids for ids in (head, tail))
+        replace = replace_head.unsqueeze(1)
+        return Negatives(
+            torch.where(replace, head, self.head.unsqueeze(1)),
+            torch.where(replace, self.tail.unsqueeze(1), tail),
+            replace_head,
+        )
+
+    def __len__(self) -> int:
+        return len(self.head)
+
+
+Gather = Callable[[Tensor, Tensor], Tensor]
+"""(columns [k, n], row [B]) → the columns at these rows [k, B]."""
+
+
+def plain_gather(columns: Tensor, row: Tensor) -> Tensor:
+    """Return the columns [k, n] at some rows: [k, B]."""
+    return columns.index_select(1, row)

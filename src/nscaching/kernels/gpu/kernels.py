@@ -1,0 +1,304 @@
+"""The fast path on GPUs: kernels compiled by Triton, and whole steps replayed as CUDA graphs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from nscaching.data.index import Side
+from nscaching.kernels import random
+from nscaching.kernels.batch import Batch, Negatives
+from nscaching.kernels.codes import FORMS, KINDS, STRATEGIES
+from nscaching.kernels.distances import with_gradient
+from nscaching.kernels.gpu import changes, draw, forms, rank, refresh
+from nscaching.kernels.gpu.compiling import COMPILING
+from nscaching.kernels.gpu.launch import CHUNK, warps_of
+from nscaching.kernels.gpu.learner import TritonLearner
+from nscaching.kernels.gpu.random import fill
+from nscaching.kernels.gpu.replay import Replay
+from nscaching.kernels.learner import Learner, Learning, Scorer
+from nscaching.kernels.reference import (
+    COIN,
+    ENTITY,
+    SLOT,
+    CacheAccess,
+    CacheSide,
+    Kernels,
+    Known,
+    Step,
+)
+from nscaching.models import MODULI, Form, Model
+
+__all__ = ["INTERPRETED", "TritonKernels"]
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+"""Whether Triton runs kernels in Python, on the CPU, which is for tests."""
+
+PURPOSES = 8
+
+
+def is_known(model: Model) -> bool:
+    """Say whether the model's gradients are compiled."""
+    return type(model) in KINDS and model.entity.dtype == torch.float32
+
+
+class TritonKernels(Kernels):
+    """Compiled twins of the hot operations; what has none runs on the reference path."""
+
+    name = "triton"
+
+    def __init__(self, reason: str = "asked for") -> None:
+        super().__init__(reason)
+        self._learner: TritonLearner | None = None
+        self._seeds: dict[int, Tensor] = {}
+        self._owners: dict[Side, Tensor] = {}
+
+    def try_out(self, device: torch.device) -> None:
+        """Compile and run a small kernel; raises whatever goes wrong, such as no C compiler."""
+        columns = torch.arange(6, device=device).reshape(2, 3)
+        if self.gather(columns, columns[0, 1:]).tolist() != [[1, 2], [4, 5]]:
+            raise RuntimeError("a kernel gave a wrong result")
+
+    def compile_seconds(self) -> float:
+        """Return how long Triton has been compiling, or looking for what it has on disk."""
+        return COMPILING.seconds
+
+    def learner(self, model: Model, learning: Learning, count: int = 1) -> Learner:
+        """Return a compiled learner where there is one."""
+        if not (is_known(model) and learning.many_compiled):
+            return super().learner(model, learning, count)
+        self._learner = TritonLearner(model, learning)
+        return self._learner
+
+    def scorer(self, model: Model, learning: Learning) -> Scorer:
+        """Return a compiled one where there is one."""
+        known = is_known(model)
+        return TritonLearner(model, learning) if known else super().scorer(model, learning)
+
+    def capture(self, step: Step, phase: Callable[[], object] | None) -> Step:
+        """Replay steps as CUDA graphs, one for each size of a batch and phase."""
+        if phase is None or INTERPRETED:
+            return step
+        return Replay(step, phase)
+
+    def seeds(self, seed: int, device: torch.device) -> Tensor:
+        """Return the starts [PURPOSES] of the random numbers of each purpose, before the tick."""
+        if seed not in self._seeds:
+            purpose = torch.arange(PURPOSES, device=device)
+            start = (seed * random.STEP_SEED) & random.MASK  # of any size, before it is a tensor's
+            self._seeds[seed] = random.mix((start + purpose) & random.MASK)
+        return self._seeds[seed]
+
+    def gather(self, columns: Tensor, row: Tensor) -> Tensor:
+        """Return the columns [k, n] at some rows [B]: [k, B]."""
+        (k, n), rows, block = columns.shape, len(row), 256
+        out = columns.new_empty(k, rows)
+        grid = (triton.cdiv(rows, block), k)
+        draw.gather[grid](columns, row, out, n, rows, BLOCK=block)
+        return out
+
+    def draw(
+        self,
+        batch: Batch,
+        chance: Tensor,
+        entities: int,
+        seed: int,
+        tick: Tensor,
+        caches: Sequence[Tensor] = (),
+        count: int = 1,
+    ) -> Negatives:
+        """Draw a negative for each triple, all in one kernel."""
+        if count > 1:
+            return super().draw(batch, chance, entities, seed, tick, caches, count)
+        n, block = len(batch), 128
+        head, tail = torch.empty_like(batch.head), torch.empty_like(batch.tail)
+        replace_head = torch.empty(n, dtype=torch.bool, device=head.device)
+        ids = caches or [head, head]
+        draw.draw[(triton.cdiv(n, block),)](
+            batch.head, batch.relation, batch.tail, chance,
+            batch.head_key, batch.tail_key, *ids,
+            self.seeds(seed, tick.device), tick, head, tail, replace_head, n, entities,
+            N1=ids[0].shape[1] if caches else 1, CACHED=bool(caches),
+            COIN=COIN, ENTITY=ENTITY, SLOT=SLOT, BLOCK=block, num_warps=4,
+        )  # fmt: skip
+        return Negatives(head.unsqueeze(1), tail.unsqueeze(1), replace_head)
+
+    def bits(self, purpose: int, seed: int, tick: Tensor, rows: int, count: int = 1) -> Tensor:
+        """Return random bits [rows, count] of a step for a purpose, all in one kernel."""
+        size, block = rows * count, 1024
+        out = torch.empty(rows, count, dtype=torch.int64, device=tick.device)
+        fill[(triton.cdiv(size, block),)](
+            self.seeds(seed, tick.device), tick, out, size, count, PURPOSE=purpose, BLOCK=block
+        )
+        return out
+
+    def reward(self, model: Model, batch: Batch, negatives: Negatives) -> Tensor:
+        """Score the negatives [B, K] of a batch with no gradient, all in one kernel."""
+        learner = self._learner_of(model)
+        if learner is None or negatives.replace_head is None:
+            return super().reward(model, batch, negatives)
+        replace = negatives.replace_head
+        entity = torch.where(replace.unsqueeze(1), negatives.head, negatives.tail)
+        return learner.scores(batch, replace, entity)
+
+    @torch.no_grad()
+    def draw_by_score(
+        self, batch: Batch, replace_head: Tensor, asked: CacheAccess, count: int = 1
+    ) -> Negatives:
+        """Draw a negative of each triple, one program per triple."""
+        model, config = asked.model, asked.config
+        learner = self._learner_of(model)
+        if learner is None or count > 1 or config.draw == "uniform":
+            return super().draw_by_score(batch, replace_head, asked, count)
+        caches = {cache.side: cache.ids for cache in asked.sides}
+        many, entity = max(2, triton.next_power_of_2(config.n1)), torch.empty_like(batch.head)
+        draw.draw_by_score[(len(batch),)](
+            batch.head, batch.relation, batch.tail, replace_head, batch.head_key, batch.tail_key,
+            caches[Side.HEAD], caches[Side.TAIL], self.seeds(asked.seed, asked.tick.device),
+            asked.tick, learner.rows, learner.relations, learner.directions, learner.shift, entity,
+            N1=config.n1, C=many, D=learner.rows.shape[1], CHUNK=CHUNK,
+            KIND=learner.kind, FORM=FORMS[model.form], NORM=model.metric,
+            UNIT=model.unit_projection, HAS_SHIFT=bool(learner.projection),
+            STRATEGY=STRATEGIES[config.draw], SLOT=SLOT,
+            num_warps=warps_of(model.form, many, learner.rows.shape[1]),
+        )  # fmt: skip
+        return batch.corrupt(replace_head, entity, entity)
+
+    @torch.no_grad()
+    def refresh(self, asked: CacheAccess) -> None:
+        """Refresh the keys of each side in place, one program per key."""
+        model, config, seed, tick = asked.model, asked.config, asked.seed, asked.tick
+        if model.form not in FORMS or asked.is_known is not None:
+            super().refresh(asked)
+            return
+        learner = self._learner_of(model)
+        bfloat16 = config.candidate_rows == "bfloat16"
+        if learner is not None:
+            rows = learner.rounded_rows() if bfloat16 else learner.rows
+            tables = (learner.rows, learner.relations, learner.directions, learner.shift)
+            kind, has_shift = learner.kind, bool(learner.projection)
+        else:
+            rows = model.table()
+            shift = None
+            if model.form is Form.SHIFTED:
+                shift = model.entity_shift(torch.arange(model.entities, device=rows.device))
+            tables = (rows, rows, rows, rows if shift is None else shift)
+            kind, has_shift = forms.GIVEN.value, shift is not None
+            rows = rows.bfloat16() if bfloat16 else rows
+        size, many = rows.shape[1], triton.next_power_of_2(config.n1 + config.n2)
+        warps = warps_of(model.form, many, size)
+        for cache, key in zip(asked.sides, asked.keys, strict=True):
+            owner, n = self._owner(cache), len(key)
+            query = direction = rows
+            weight = None
+            if learner is None:
+                # Of a key −1 any query will do: it is not used.
+                anchor, relation = cache.anchor[key.clamp(min=0)], cache.relation[key.clamp(min=0)]
+                query = model.query(cache.side, anchor, relation).contiguous()
+                if model.form is Form.SHIFTED:
+                    direction = model.direction(relation).contiguous()
+                weight = model.weight_of(relation)
+            refresh.claim[(triton.cdiv(n, 256),)](key, owner, n, BLOCK=256)
+            refresh.refresh[(n,)](
+                key, owner, cache.ids, cache.anchor, cache.relation,
+                self.seeds(seed, tick.device), tick, rows, *tables, query, direction,
+                rows if weight is None else weight, model.entities, float(config.temperature),
+                -1.0 if cache.side is Side.HEAD else 1.0, N1=config.n1, N2=config.n2,
+                C=many, D=size, CHUNK=CHUNK,
+                KIND=kind, FORM=FORMS[model.form],
+                NORM=model.metric, UNIT=model.unit_projection, HAS_SHIFT=has_shift,
+                HAS_WEIGHT=weight is not None, STRATEGY=STRATEGIES[config.refresh],
+                SHARED=config.shared_candidates,
+                DISTINCT=config.candidates == "set", FRESH=cache.fresh, NOISE=cache.noise,
+                num_warps=warps,
+            )  # fmt: skip
+
+    def _learner_of(self, model: Model) -> TritonLearner | None:
+        """Return the learner that keeps the model's rows ready, if there is one."""
+        return self._learner if self._learner and self._learner.model is model else None
+
+    def _owner(self, cache: CacheSide) -> Tensor:
+        keys = len(cache.ids)
+        if len(self._owners.get(cache.side, ())) < keys:
+            self._owners[cache.side] = torch.empty(keys, dtype=torch.int32, device=cache.ids.device)
+        return self._owners[cache.side]
+
+    def new_elements(self, ids: Tensor, keys: Tensor, before: Tensor, out: Tensor) -> None:
+        """Count new elements in the rows of some keys, and take these rows; one program per key."""
+        n, n1 = before.shape
+        many = max(2, triton.next_power_of_2(n1))
+        changes.new_elements[(n,)](ids, keys, before, out, n1, C=many)
+
+    def score_all(self, model: Model, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
+        """Score every entity as the answer: anchor [n], relation [n] → [n, |E|]."""
+        if model.form is not Form.SHIFTED or model.entity.dtype != torch.float32:
+            return super().score_all(model, side, anchor, relation)
+        query, rows, direction = (
+            model.query(side, anchor, relation),
+            model.table(),
+            model.direction(relation),
+        )
+        shift = model.entity_shift(torch.arange(model.entities, device=rows.device))
+        # Every relation shifts every row: how far, and to which length, follows from products.
+        along = direction @ rows.T  # v·e [n, E]
+        n, entities, (queries, at_once) = len(query), len(rows), (32, 128)
+        grid = (triton.cdiv(entities, at_once), triton.cdiv(n, queries))
+        rank.shifted_distances[grid](
+            query.T.contiguous(), direction.T.contiguous(), rows.T.contiguous(), along,
+            rows.square().sum(1), direction.square().sum(1), along if shift is None else shift,
+            n, entities, D=query.shape[1], NORM=model.norm, UNIT=model.unit_projection,
+            HAS_SHIFT=shift is not None, QUERIES=queries, ROWS=at_once, num_warps=8,
+        )  # fmt: skip
+        weight = model.weight_of(relation)
+        return along if weight is None else along.mul_(weight.unsqueeze(1))
+
+    def distances(self, query: Tensor, rows: Tensor, norm: int) -> Tensor:
+        """Return ‖q − e‖ [n, E] of all queries [n, D] and rows [E, D]."""
+        if query.dtype != torch.float32:
+            return super().distances(query, rows, norm)
+        return with_gradient(self, query, rows, norm)
+
+    def pair_distances(self, query: Tensor, rows: Tensor, norm: int) -> Tensor:
+        """Return the distances with no gradient."""
+        query, rows = query.detach(), rows.detach()
+        n, entities, (queries, at_once) = len(query), len(rows), (64, 128)
+        out = query.new_empty(n, entities)
+        grid = (triton.cdiv(entities, at_once), triton.cdiv(n, queries))
+        rank.distances[grid](
+            query.T.contiguous(), rows.T.contiguous(), out, n, entities,
+            D=query.shape[1], NORM=norm, QUERIES=queries, ROWS=at_once, num_warps=8,
+        )  # fmt: skip
+        return out
+
+    def slopes(self, weight: Tensor, query: Tensor, rows: Tensor, norm: int) -> Tensor:
+        """Return Σₑ weight[n, E]·∂‖q − e‖/∂q [n, D]; in norm 2 the weight is by the distance."""
+        n, entities, (queries, at_once) = len(query), len(rows), (16, 512)
+        parts = triton.cdiv(entities, at_once)
+        out = query.new_empty(parts, *query.shape)
+        size = query.shape[1] // 2 if norm == MODULI else query.shape[1]
+        rank.slopes[(triton.cdiv(n, queries), parts)](
+            weight.T.contiguous(), query.detach().contiguous(), rows.detach().contiguous(), out,
+            n, entities, D=query.shape[1], BLOCK=triton.next_power_of_2(size), NORM=norm,
+            QUERIES=queries, ROWS=at_once, num_warps=4,
+        )  # fmt: skip
+        return out.sum(0)
+
+    def count(self, scores: Tensor, answer: Tensor, known: Known | None) -> Tensor:
+        """Count in each row of scores [n, E] what is above the answer [n], level with it, wrong."""
+        if scores.dtype != torch.float32:
+            return super().count(scores, answer, known)
+        n, entities = scores.shape
+        out = torch.empty(3, n, dtype=torch.int64, device=scores.device)
+        runs: Any = (answer, answer, answer)
+        if known is not None:
+            runs = (known.start, known.end, known.answers)
+        rank.count[(n,)](
+            scores, answer, *runs, out, n, entities,
+            FILTERED=known is not None, BLOCK=1024, num_warps=4,
+        )  # fmt: skip
+        return out

@@ -1,0 +1,261 @@
+"""The operations that take the time, in plain torch: what every fast twin has to agree with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nscaching.config import TrainConfig
+from nscaching.data.index import Side
+from nscaching.kernels import random
+from nscaching.kernels.all_entities import OneVsAll
+from nscaching.kernels.batch import Batch, Negatives, plain_gather
+from nscaching.kernels.choose import repeated, select
+from nscaching.kernels.learner import AutogradLearner, Learner, Learning, Scorer
+from nscaching.kernels.sorting import ordered
+from nscaching.models import Model, plain_distances
+
+__all__ = ["CacheAccess", "CacheSide", "IsKnown", "Kernels", "Known"]
+
+# What random numbers of a step are for.
+COIN, ENTITY, SLOT, HEAD_FRESH, HEAD_NOISE, TAIL_FRESH, TAIL_NOISE, CHOICE = range(8)
+
+Step = Callable[[Tensor], None]
+
+IsKnown = Callable[[Side, Tensor, Tensor], Tensor]
+"""(side, key [n, 1], entity [n, C]) → whether the entity makes a training triple of the key."""
+
+
+@dataclass(frozen=True)
+class CacheSide:
+    """The cache of one side and the query that each of its keys stands for."""
+
+    side: Side
+    ids: Tensor  # int32 [keys, N1]
+    anchor: Tensor  # [keys]
+    relation: Tensor  # [keys]
+    fresh: int
+    """Purpose of the random numbers that make fresh candidates, …"""
+    noise: int
+    """… and of those that choose among the candidates."""
+
+
+@dataclass(frozen=True)
+class CacheAccess:
+    """Rows of the caches to draw from or to refresh, with which model and settings."""
+
+    sides: Sequence[CacheSide]
+    keys: Sequence[Tensor]
+    """Of each side the keys [B]; −1 stands for no key."""
+    model: Model
+    config: TrainConfig
+    seed: int
+    tick: Tensor  # []
+    is_known: IsKnown | None = None
+    """Tells which candidates may not be cached; None: all may."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """The other known answers of some queries: those of query i are answers[start_i:end_i]."""
+
+    start: Tensor  # [n]
+    end: Tensor  # [n]
+    answers: Tensor  # int32 [all]
+
+
+class Kernels:
+    """The reference path: plain torch, any model, any device."""
+
+    name = "reference"
+
+    def __init__(self, reason: str = "asked for") -> None:
+        self.reason = reason
+        """Why this path runs, for the user to read."""
+
+    def compile_seconds(self) -> float:
+        """Return how long this process has been compiling, as far as that is known."""
+        return 0.0
+
+    @staticmethod
+    def rounding(config: TrainConfig) -> torch.dtype | None:
+        """Return what candidate rows are rounded to, if they are."""
+        return torch.bfloat16 if config.candidate_rows == "bfloat16" else None
+
+    # Training.
+
+    def gather(self, columns: Tensor, row: Tensor) -> Tensor:
+        """Return the columns [k, n] at some rows [B]: [k, B]."""
+        return plain_gather(columns, row)
+
+    def learner(self, model: Model, learning: Learning, count: int = 1) -> Learner:
+        """Return what makes the gradient steps: so many negatives per triple, one side replaced."""
+        if learning.objective == "1vsall":
+            return OneVsAll(model, learning, self.distances)
+        return AutogradLearner(model, learning)
+
+    def scorer(self, model: Model, learning: Learning) -> Scorer:
+        """Return what scores candidates of a batch and learns by slopes of the scores."""
+        return AutogradLearner(model, learning)
+
+    def capture(self, step: Step, phase: Callable[[], object] | None) -> Step:
+        """Return a step on the rows [B] of a batch that may run faster than the given one.
+
+        Steps of one size and one phase must be the same operations on the same memory, apart from
+        the rows; where they are not, phase is None.
+        """
+        return step
+
+    def draw(
+        self,
+        batch: Batch,
+        chance: Tensor,
+        entities: int,
+        seed: int,
+        tick: Tensor,
+        caches: Sequence[Tensor] = (),
+        count: int = 1,
+    ) -> Negatives:
+        """Draw ``count`` negatives for each triple, all with a new head or all with a new tail.
+
+        chance [|R|] is the head's. The entities are drawn from the caches [keys, N1] of heads and
+        tails, if they are given, from different slots; or else from all entities.
+        """
+        replace_head = self.coin(batch, chance, seed, tick)
+        if not caches:
+            bits = self.bits(ENTITY, seed, tick, len(batch), count)
+            head = tail = random.whole(bits, entities)
+        else:
+            n1 = caches[0].shape[1]
+            if count == 1:
+                slot = random.whole(self.bits(SLOT, seed, tick, len(batch)), n1)
+            else:
+                order = self.bits(SLOT, seed, tick, len(batch), n1)
+                slot = order.topk(count, dim=1).indices
+            keys = (batch.head_key.unsqueeze(1), batch.tail_key.unsqueeze(1))
+            head, tail = (ids[key, slot].long() for ids, key in zip(caches, keys, strict=True))
+        return batch.corrupt(replace_head, head, tail)
+
+    @torch.no_grad()
+    def draw_by_score(
+        self, batch: Batch, replace_head: Tensor, asked: CacheAccess, count: int = 1
+    ) -> Negatives:
+        """Draw ``count`` negatives of each triple from its head cache or its tail cache.
+
+        How, says the configuration: by importance, the best, or any. Its temperature is that of
+        the refresh alone.
+        """
+        drawn = []
+        for cache, key in zip(asked.sides, asked.keys, strict=True):
+            cached = cache.ids[key].long()
+            scores = cached.new_zeros(cached.shape, dtype=torch.float32)
+            if asked.config.draw != "uniform":
+                anchor, relation = cache.anchor[key], cache.relation[key]
+                scores = asked.model.score_candidates(cache.side, anchor, relation, cached)
+            # Of the two sides one is used: they may share the noise.
+            noise = random.gumbel(self.bits(SLOT, asked.seed, asked.tick, *cached.shape))
+            drawn.append(cached.gather(1, select(asked.config.draw, scores, count, noise)))
+        head, tail = drawn
+        return batch.corrupt(replace_head, head, tail)
+
+    def coin(self, batch: Batch, chance: Tensor, seed: int, tick: Tensor) -> Tensor:
+        """Choose for each triple [B] whether its head is to be replaced, else its tail."""
+        bits = self.bits(COIN, seed, tick, len(batch)).squeeze(1)
+        return random.uniform(bits) < chance[batch.relation]
+
+    def bits(self, purpose: int, seed: int, tick: Tensor, rows: int, count: int = 1) -> Tensor:
+        """Return random bits [rows, count] of a step for a purpose."""
+        row, index = (torch.arange(size, device=tick.device) for size in (rows, count))
+        return random.bits(random.stream(seed, tick, purpose), row.unsqueeze(1), index)
+
+    @torch.no_grad()
+    def reward(self, model: Model, batch: Batch, negatives: Negatives) -> Tensor:
+        """Score the negatives [B, K] of a batch with no gradient."""
+        return negatives.scores(model, batch)
+
+    @torch.no_grad()
+    def refresh(self, asked: CacheAccess) -> None:
+        """Refresh the keys of each side in place (Algorithm 3).
+
+        Repeated keys are refreshed once. The result depends on seed, tick and key alone, not on
+        the order of keys. What is kept of a set is in ascending order, what is kept of slots in
+        the order that they had: drawing the third, say, gives the same on every path. Where there
+        are fewer than N1 to keep, they are taken again in turn, in any order.
+        """
+        model, config, is_known = asked.model, asked.config, asked.is_known
+        for cache, key in zip(asked.sides, asked.keys, strict=True):
+            key = key[key >= 0].unique()
+            slot = torch.arange(config.n1 + config.n2, device=key.device).unsqueeze(0)
+            row = key.unsqueeze(1)
+            start = random.stream(asked.seed, asked.tick, cache.fresh)
+            own = torch.zeros_like(row) if config.shared_candidates else row
+            fresh = random.whole(random.bits(start, own, slot[:, config.n1 :]), model.entities)
+            fresh = fresh.expand(len(key), -1)
+            candidates = torch.cat([cache.ids[key].long(), fresh], dim=1)  # [keys, N1 + N2]
+            excluded = repeated(candidates) if config.candidates == "set" else None
+            if is_known is not None:
+                known = is_known(cache.side, row, candidates)
+                excluded = known if excluded is None else excluded | known
+            scores = model.score_candidates(
+                cache.side,
+                cache.anchor[key],
+                cache.relation[key],
+                candidates,
+                self.rounding(config),
+            )
+            # A set gives each entity one noise, wherever in the row it stands.
+            index = candidates if config.candidates == "set" else slot
+            start = random.stream(asked.seed, asked.tick, cache.noise)
+            noise = random.gumbel(random.bits(start, row, index))
+            chosen = select(config.refresh, scores, config.n1, noise, config.temperature, excluded)
+            kept = candidates.gather(1, chosen.sort(1).values)
+            cache.ids[key] = (kept.sort(1).values if config.candidates == "set" else kept).int()
+
+    # What probes count.
+
+    def new_elements(self, ids: Tensor, keys: Tensor, before: Tensor, out: Tensor) -> None:
+        """Count the different elements of cache rows that the rows ``before`` [n, N1] lack.
+
+        The rows are those of keys [n] in the cache ``ids`` [keys, N1]; ``before`` takes them, and
+        the numbers go to ``out`` [n].
+        """
+
+        def distinct(rows: Tensor) -> Tensor:
+            rows = ordered(rows)
+            return (rows[:, 1:] != rows[:, :-1]).sum(1)
+
+        now = ids[keys]
+        out.copy_(distinct(torch.cat([before, now], dim=1)) - distinct(before))
+        before.copy_(now)
+
+    # Ranking.
+
+    def score_all(self, model: Model, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
+        """Score every entity as the answer: anchor [n], relation [n] → [n, |E|]."""
+        return model.score_all(side, anchor, relation, self.distances)
+
+    def distances(self, query: Tensor, rows: Tensor, norm: int) -> Tensor:
+        """Return ‖q − e‖ [n, E] of all queries [n, D] and rows [E, D]."""
+        return plain_distances(query, rows, norm)
+
+    def count(self, scores: Tensor, answer: Tensor, known: Known | None) -> Tensor:
+        """Count in each row of scores [n, E] what is above the answer [n], level with it, wrong.
+
+        Returns [3, n]. The answer itself and the known ones do not count; wrong is what is not
+        finite. The scores may be overwritten.
+        """
+        answer = answer.unsqueeze(1)
+        target = scores.gather(1, answer)
+        wrong = (~scores.isfinite()).sum(1)
+        if known is not None:
+            size = known.end - known.start
+            row = torch.repeat_interleave(torch.arange(len(size), device=size.device), size)
+            # Position in the row's own run of answers: a running count less where it began.
+            within = torch.arange(len(row), device=size.device) - (size.cumsum(0) - size)[row]
+            entity = known.answers[known.start[row] + within].long()
+            scores[row, entity] = float("-inf")
+        scores.scatter_(1, answer, float("-inf"))
+        return torch.stack([(scores > target).sum(1), (scores == target).sum(1), wrong])

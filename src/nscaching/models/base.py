@@ -1,0 +1,292 @@
+"""What every scoring function shares: one sign, four query forms, and scoring built on them."""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nscaching.data.graph import KnowledgeGraph
+from nscaching.data.index import Side
+from nscaching.errors import UserError
+from nscaching.models.distances import MODULI, PIECE_BYTES, Distances, plain_distances
+from nscaching.registry import Registry
+
+__all__ = ["DIVERGED", "MODELS", "Form", "Model", "build", "finite"]
+
+DIVERGED = "the model gives scores that are not finite: its training diverged"
+
+
+class Form(enum.Enum):
+    """How a query q = (anchor, relation, side) meets an entity row e."""
+
+    DOT = "q·e"
+    DISTANCE = "−‖q − e‖"
+    SHIFTED = "−‖q − (e + s·v)‖, with v of the relation; s of the entity, or else −v·e"
+    PROJECTED = "−‖q − P_r(e)‖, with a projection P_r of the relation"
+
+
+class Model(nn.Module, ABC):
+    """A scoring function f(h, r, t): the higher, the more plausible the triple.
+
+    A subclass writes ``score`` as its paper defines it. If it also says its ``form`` and gives
+    ``query`` (and ``direction`` and ``entity_shift`` for ``Form.SHIFTED``, ``project`` for
+    ``Form.PROJECTED``), scoring many candidates and ranking all entities need no more than a query
+    vector and the entity table; without a form they fall back to ``score`` by broadcasting.
+    """
+
+    family: ClassVar[Literal["translational", "semantic"]]
+    form: ClassVar[Form | None] = None
+    unit_projection: ClassVar[bool] = False
+    """Whether a shifted row e + s·v is scaled to unit length (``Form.SHIFTED`` only)."""
+    complex_rows: ClassVar[bool] = False
+    """Whether rows are complex numbers [real | imaginary], norm 1 being the sum of their moduli.
+
+    Not for ``Form.SHIFTED``.
+    """
+
+    entity: nn.Parameter  # [|E|, D]
+    relation: nn.Parameter  # [|R|, D]
+
+    def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
+        super().__init__()
+        self.entities, self.relations, self.dim, self.norm = entities, relations, dim, norm
+
+    def reset(self, generator: torch.Generator | None = None) -> None:
+        """Start all tables with Xavier's uniform distribution (the paper's "scratch")."""
+        for table in self.parameters():
+            nn.init.xavier_uniform_(table, generator=generator)
+
+    def prepare(self, graph: KnowledgeGraph) -> None:
+        """Hear about the training triples before the first step, on a fresh model."""
+
+    @abstractmethod
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """Score triples given as ids whose shapes broadcast; the result has that shape."""
+
+    # The query form.
+
+    def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
+        """Return the query vectors [B, D] of (anchor, relation) when ``side`` is asked for."""
+        raise TypeError(f"{type(self).__name__} has no query form")
+
+    def entity_rows(self, ids: Tensor) -> Tensor:
+        """Return the rows [..., D] with which entities enter the form."""
+        return F.embedding(ids, self.entity)
+
+    def direction(self, relation: Tensor) -> Tensor:
+        """Return v [B, D] of ``Form.SHIFTED``."""
+        raise TypeError(f"{type(self).__name__} has no shifted form")
+
+    def entity_shift(self, ids: Tensor) -> Tensor | None:
+        """Return s [...] of ``Form.SHIFTED`` where it is the entity's own; None: it is −v·e."""
+        return None
+
+    def moduli(self, rows: Tensor) -> Tensor:
+        """Return the sizes of the numbers that vectors [..., D] are made of, which may be pairs."""
+        return rows.abs()
+
+    def project(self, rows: Tensor, relation: Tensor) -> Tensor:
+        """Return P_r(e) [..., D] of ``Form.PROJECTED``, of rows [..., D] and relations [...]."""
+        raise TypeError(f"{type(self).__name__} has no projected form")
+
+    def weight_of(self, relation: Tensor) -> Tensor | None:
+        """Return the positive factor [B] of the score that the relation gives; None: 1."""
+        return None
+
+    @property
+    def metric(self) -> int:
+        """The norm by which distances are measured: 1, 2 or ``MODULI``."""
+        return MODULI if self.complex_rows and self.norm == 1 else self.norm
+
+    @property
+    def broadcasts(self) -> bool:
+        """Whether scoring all entities makes tensors of [queries, |E|, D]."""
+        return self.form is None
+
+    def length(self, difference: Tensor) -> Tensor:
+        """Return the norm [...] of vectors [..., D]; L1 as a sum, which is several times faster."""
+        if self.metric == 1:
+            return difference.abs().sum(-1)
+        if self.metric == MODULI:
+            # Unlike hypot, the norm has a gradient at zero.
+            moduli: Tensor = torch.linalg.vector_norm(difference.unflatten(-1, (2, -1)), dim=-2)
+            return moduli.sum(-1)
+        length: Tensor = torch.linalg.vector_norm(difference, dim=-1)
+        return length
+
+    # Built on it.
+
+    def score_candidates(
+        self,
+        side: Side,
+        anchor: Tensor,
+        relation: Tensor,
+        candidates: Tensor,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """Score K candidates per query: anchor [B], relation [B], candidates [B, K] → [B, K].
+
+        With a ``dtype`` the rows of the candidates are rounded to it (models with a form only).
+        """
+        # With more candidates than entities it is cheaper to make every entity's row once.
+        table = None
+        if dtype is not None or candidates.numel() > self.entities:
+            table = self.table(dtype)
+        row_bytes = 4 * candidates.shape[1] * self.entity.shape[1]
+        piece = max(1, PIECE_BYTES[anchor.device.type] // max(1, row_bytes))
+        pieces = zip(
+            anchor.split(piece), relation.split(piece), candidates.split(piece), strict=True
+        )
+        return torch.cat([self._score_piece(side, *each, table) for each in pieces])
+
+    def _score_piece(
+        self, side: Side, anchor: Tensor, relation: Tensor, candidates: Tensor, table: Tensor | None
+    ) -> Tensor:
+        if self.form is None:
+            return self._score_broadcast(side, anchor, relation, candidates)
+        return self._meet(self.query(side, anchor, relation), relation, candidates, table)
+
+    def score_corrupted(
+        self, replace_head: Tensor, head: Tensor, relation: Tensor, tail: Tensor, entity: Tensor
+    ) -> Tensor:
+        """Score triples [B] with each of K entities [B, K] as head or as tail → [B, K].
+
+        Twin of ``score``: with a form, what stays of a triple is made once and not K times.
+        """
+        new_head = replace_head.unsqueeze(1)
+        if self.form is None:
+            heads = torch.where(new_head, entity, head.unsqueeze(1))
+            tails = torch.where(new_head, tail.unsqueeze(1), entity)
+            return self.score(heads, relation.unsqueeze(1), tails)
+        query = self._corrupted_query(replace_head, head, relation, tail)
+        table = self.table() if entity.numel() > self.entities else None
+        return self._meet(query, relation, entity, table)
+
+    def _meet(
+        self, query: Tensor, relation: Tensor, candidates: Tensor, table: Tensor | None = None
+    ) -> Tensor:
+        """Score candidates [B, K] by queries [B, D]; their rows may be in a table already."""
+        # [B, K, D]
+        rows = self.entity_rows(candidates) if table is None else F.embedding(candidates, table)
+        if self.form is Form.DOT:
+            return self._weighted(torch.bmm(rows, query.unsqueeze(2)).squeeze(2), relation)
+        if self.form is Form.SHIFTED:
+            rows = self._shifted(rows, candidates, self.direction(relation).unsqueeze(1))
+        elif self.form is Form.PROJECTED:
+            rows = self.project(rows, relation.unsqueeze(1))
+        if torch.is_grad_enabled():  # the gradient of cdist is slow
+            return self._weighted(-self.length(query.unsqueeze(1) - rows), relation)
+        distances = plain_distances(query.unsqueeze(1), rows, self.metric).squeeze(1)
+        return self._weighted(distances.neg_(), relation)
+
+    def table(self, dtype: torch.dtype | None = None) -> Tensor:
+        """Return the rows [|E|, D] of all entities, rounded to ``dtype`` if there is one."""
+        rows = self.entity_rows(self._everyone())
+        return rows if dtype is None else rows.to(dtype).to(rows.dtype)
+
+    def score_all(
+        self, side: Side, anchor: Tensor, relation: Tensor, distances: Distances | None = None
+    ) -> Tensor:
+        """Score every entity as the answer: anchor [B], relation [B] → [B, |E|].
+
+        ``distances`` may be a faster twin of this module's.
+        """
+        if self.form is None:
+            return self._score_broadcast(side, anchor, relation, self._everyone().unsqueeze(0))
+        return self._meet_all(self.query(side, anchor, relation), relation, distances)
+
+    def score_all_corrupted(
+        self,
+        replace_head: Tensor,
+        head: Tensor,
+        relation: Tensor,
+        tail: Tensor,
+        distances: Distances | None = None,
+    ) -> Tensor:
+        """Score triples [B] with every entity as head or as tail → [B, |E|]."""
+        if self.form is not None:
+            query = self._corrupted_query(replace_head, head, relation, tail)
+            return self._meet_all(query, relation, distances)
+        parts, places = [], []
+        for side, mine in ((Side.HEAD, replace_head), (Side.TAIL, ~replace_head)):
+            row = mine.nonzero().squeeze(1)
+            anchor, _ = side.query(head[row], tail[row])
+            parts.append(self.score_all(side, anchor, relation[row], distances))
+            places.append(row)
+        return torch.cat(parts)[torch.cat(places).argsort()]
+
+    def _corrupted_query(
+        self, replace_head: Tensor, head: Tensor, relation: Tensor, tail: Tensor
+    ) -> Tensor:
+        """Return the queries [B, D] of what stays of each triple."""
+        queries = self.query(Side.HEAD, tail, relation), self.query(Side.TAIL, head, relation)
+        return torch.where(replace_head.unsqueeze(1), *queries)
+
+    def _meet_all(
+        self, query: Tensor, relation: Tensor, distances: Distances | None = None
+    ) -> Tensor:
+        """Score all entities by queries [B, D] → [B, |E|]."""
+        distances = distances or plain_distances
+        everyone = self._everyone()
+        rows = self.entity_rows(everyone)
+        if self.form is Form.DOT:
+            return self._weighted(query @ rows.T, relation)
+        if self.form is Form.DISTANCE:
+            return self._weighted(-distances(query, rows, self.metric), relation)
+        # What moves the rows depends on the relation alone: each has one table of moved rows.
+        parts, places = [query.new_empty(0, self.entities)], [relation[:0]]
+        for one in relation.unique():
+            asked = (relation == one).nonzero().squeeze(1)
+            if self.form is Form.SHIFTED:
+                moved = self._shifted(rows, everyone, self.direction(one.unsqueeze(0)))
+            else:
+                moved = self.project(rows, one)
+            parts.append(-distances(query[asked], moved, self.metric))
+            places.append(asked)
+        # Put in order at the end: gradients of parts written into one table copy it every time.
+        scores = torch.cat(parts)
+        if len(places) > 2:
+            scores = scores[torch.cat(places).argsort()]
+        return self._weighted(scores, relation)
+
+    def _everyone(self) -> Tensor:
+        return torch.arange(self.entities, device=self.entity.device)
+
+    def _weighted(self, scores: Tensor, relation: Tensor) -> Tensor:
+        weight = self.weight_of(relation)
+        return scores if weight is None else scores * weight.unsqueeze(1)
+
+    def _shifted(self, rows: Tensor, ids: Tensor, direction: Tensor) -> Tensor:
+        shift = self.entity_shift(ids)
+        if shift is None:
+            shift = -(rows * direction).sum(-1)
+        shifted = rows + shift.unsqueeze(-1) * direction
+        return F.normalize(shifted, dim=-1) if self.unit_projection else shifted
+
+    def _score_broadcast(
+        self, side: Side, anchor: Tensor, relation: Tensor, candidates: Tensor
+    ) -> Tensor:
+        anchor, relation = anchor.unsqueeze(1), relation.unsqueeze(1)
+        if side is Side.HEAD:
+            return self.score(candidates, relation, anchor)
+        return self.score(anchor, relation, candidates)
+
+
+def finite(scores: Tensor) -> Tensor:
+    """Return the scores, or raise a UserError: what a diverged model says is worth nothing."""
+    if not torch.isfinite(scores).all():
+        raise UserError(DIVERGED)
+    return scores
+
+
+MODELS: Registry[Model] = Registry("model", Model, "nscaching.models")  # type: ignore[type-abstract]
+
+
+def build(name: str, graph: KnowledgeGraph, dim: int, norm: int) -> Model:
+    """Make the model of a name with a row for each entity and relation of a graph."""
+    return MODELS.get(name)(len(graph.entities), len(graph.relations), dim, norm)

@@ -1,0 +1,100 @@
+"""The figures of the paper, drawn from run folders: a module for each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from nscaching.errors import UserError, unknown, user_path
+
+if TYPE_CHECKING:
+    from nscaching.paper.figures._pages import Page
+    from nscaching.runs.run import Run
+
+__all__ = ["KINDS", "Drawn", "Kind", "draw"]
+
+Kind = Literal["distribution", "convergence", "strategies", "sizes", "gradients", "cache"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass
+class Drawn:
+    """What ``draw`` wrote, and what a reader should hear of it."""
+
+    files: list[Path] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def draw(
+    kind: str,
+    runs: Sequence[Run | str | Path] | Run | str | Path,
+    out: str | Path = "figures/",
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    head: str | None = None,
+    relation: str | None = None,
+    tail: str | None = None,
+) -> Drawn:
+    """Draw a figure of runs as PNG, SVG and, the data behind it, CSV.
+
+    ``out`` is a folder (one that exists, or a name that ends in "/"), in which the files are named
+    by the kind, or else how their names begin. Where runs need several figures, such as one for
+    each scoring function, that is added to the names. ``progress`` hears (steps done, in all).
+    The figure "cache" is of (head, relation, ?) or of (?, relation, tail).
+    """
+    if kind not in KINDS:
+        raise unknown("figure", kind, KINDS)
+    asked = {"head": head, "relation": relation, "tail": tail} if kind == "cache" else {}
+    if not asked and (head or relation or tail):
+        raise UserError(f"--head, --relation and --tail are for the figure cache, not for {kind}")
+    several = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
+    if not several:
+        raise UserError(f"say which runs to draw: nscaching figures {kind} RUN …")
+    from nscaching.paper.figures._drawing import write
+    from nscaching.paper.figures._logs import read
+
+    report = progress or (lambda done, of: None)
+    drawn, steps = Drawn(), len(several) + 1
+    logs = read(several, drawn.notes, lambda done: report(done, steps))
+    pages: list[Page] = import_module(f"{__name__}.{kind}").pages(logs, drawn.notes, **asked)
+    prefixes = [_prefix(out, kind, suffix) for suffix in distinct([p.suffix for p in pages])]
+    files = [[Path(f"{prefix}.{end}") for end in ("png", "svg", "csv")] for prefix in prefixes]
+    for path in (path for group in files for path in group):
+        if (path.exists() or path.is_symlink()) and not overwrite:
+            raise UserError(f"{path} exists already; choose another --out, or say --overwrite")
+    steps += len(pages) - 1
+    for i, (page, (png, svg, csv)) in enumerate(zip(pages, files, strict=True)):
+        report(len(several) + i, steps)
+        try:
+            png.parent.mkdir(parents=True, exist_ok=True)
+            write(page, png, svg, csv)
+        except OSError as error:
+            raise UserError(f"cannot write {error.filename or png}: {error.strerror}") from error
+        drawn.files += [png, svg, csv]
+    return drawn
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Return names that differ in more than the case of letters, which some disks do not keep."""
+    found: dict[str, str] = {}
+    for name in names:
+        number, free = 1, name
+        while free.lower() in found:
+            number += 1
+            free = f"{name}-{number}"
+        found[free.lower()] = free
+    return list(found.values())
+
+
+def _prefix(out: str | Path, kind: str, suffix: str) -> Path:
+    """Return the path of the files of a page, up to the dot."""
+    path = user_path(out)
+    if path.is_dir() or str(out).endswith("/"):
+        path /= kind
+    elif path.suffix.lower() in (".png", ".svg", ".csv"):
+        path = path.with_suffix("")
+    return path.with_name(f"{path.name}-{suffix}") if suffix else path

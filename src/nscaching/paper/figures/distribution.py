@@ -1,0 +1,131 @@
+"""How far negatives score below their positive: D = f(negative) − f(positive) of watched triples.
+
+Drawn is the complementary cumulative distribution P(D ≥ x). With the margin loss a negative below
+D = −margin teaches nothing; that is where the dashed line stands.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nscaching.data.graph import SPLITS, KnowledgeGraph
+from nscaching.errors import UserError
+from nscaching.paper.figures._logs import Log, shown
+from nscaching.paper.figures._pages import Line, Page, Panel, Row, evenly
+from nscaching.probes.files import SCORES
+from nscaching.runs.escaping import shorten
+from nscaching.runs.folder import Record
+
+__all__ = ["pages"]
+
+MOST_LINES = 8
+QUANTILES, TOP = 101, 40  # points of a line: all over, and more of them where negatives are rare
+
+
+def pages(logs: list[Log], notes: list[str]) -> list[Page]:
+    """Return one page with two panels for each run: one triple over epochs, triples at the end."""
+    logs = shown(logs, _lacks_scores, notes)
+    panels = [panel for log in logs for panel in _panels(log, len(logs) > 1, notes)]
+    title = f"{logs[0].model} with {logs[0].sampler} on {logs[0].data}" if len(logs) == 1 else ""
+    return [Page(panels, 2, title, panel_height=4.0)]
+
+
+def _lacks_scores(log: Log) -> str:
+    if log.scores():
+        return ""
+    return f"no scores of watched triples ({SCORES}); nscaching train --watch N records them"
+
+
+def _panels(log: Log, several: bool, notes: list[str]) -> list[Panel]:
+    records = log.scores()
+    side = "tail" if any(record["side"] == "tail" for record in records) else "head"
+    records = [record for record in records if record["side"] == side]
+    first, last = _triple(records[0]), max(record["epoch"] for record in records)
+    over_epochs = [record for record in records if _triple(record) == first]
+    at_the_end = [record for record in records if record["epoch"] == last]
+    for what, found in (("epochs", over_epochs), ("triples", at_the_end)):
+        if len(found) > MOST_LINES:
+            notes.append(f"{log.where}: {MOST_LINES} of {len(found)} recorded {what} are shown")
+    left = [
+        Line(f"epoch {record['epoch']}", _rows(log, record), "difference", "ccdf")
+        for record in evenly(over_epochs, MOST_LINES)
+    ]
+    right = [
+        Line(_name(log.graph, _triple(record)), _rows(log, record), "difference", "ccdf")
+        for record in evenly(at_the_end, MOST_LINES)
+    ]
+    run = (f"{log.model} with {log.sampler} on {log.data}",) if several else ()
+    titles = (*run, _name(log.graph, first, 48)), (*run, f"epoch {last}")
+    negative = r"h, r, \bar{t}" if side == "tail" else r"\bar{h}, r, t"
+    x_label = f"$D = f({negative}) - f(h, r, t)$"
+    margin = records[0]["margin"]
+    mark = (
+        {"mark": -margin, "mark_label": "D = −margin = " + f"{-margin:g}".replace("-", "−")}
+        if margin is not None
+        else {}
+    )
+    return [
+        Panel(
+            x_label, r"share of negatives with $D \geq x$", lines, title, log_y=True,
+            ordered=lines is left, legend=True, **mark,
+        )
+        for lines, title in zip((left, right), titles, strict=True)
+    ]  # fmt: skip
+
+
+def _triple(record: Record) -> tuple[str, str, str]:
+    return record["head"], record["relation"], record["tail"]
+
+
+def _name(graph: KnowledgeGraph, triple: tuple[str, str, str], most: int = 44) -> str:
+    """Return a triple by labels; where it is too long, each part is cut to its share."""
+    head, relation, tail = triple
+    labels = graph.labels
+    parts: tuple[str, ...] = labels.get(head, head), relation, labels.get(tail, tail)
+    if sum(map(len, parts)) > most:
+        parts = tuple(shorten(part, most // 3) for part in parts)
+    return f"({', '.join(parts)})"
+
+
+def _rows(log: Log, record: Record) -> list[Row]:
+    about = {**log.about(), **{key: record[key] for key in ("head", "relation", "tail", "side")}}
+    about |= {"epoch": record["epoch"], "margin": record["margin"]}
+    try:
+        negatives = _negatives(log.graph, record)
+    except UserError as error:
+        raise UserError(f"{log.where}: {SCORES}: {error}") from error
+    return [
+        {**about, "difference": float(x), "ccdf": float(y)} for x, y in _ccdf(record, negatives)
+    ]
+
+
+def _ccdf(record: Record, negatives: int) -> list[tuple[float, float]]:
+    """Return points (x, P(D ≥ x)), from quantiles and, where they are too coarse, the top.
+
+    Where each single negative is known the share falls in steps: there are none between them.
+    """
+    shares = np.linspace(1, 0, len(record["differences"]))
+    quantiles = evenly(list(zip(shares, record["differences"], strict=True)), QUANTILES)
+    top = record["top"]
+    points = [(x, share) for share, x in quantiles if share * negatives > len(top)]
+    places = sorted(
+        {round(place) for place in np.geomspace(1, max(1, len(top)), TOP)}, reverse=True
+    )
+    for place, before in zip(places, [0, *places], strict=False) if top else ():
+        if before == place + 1:
+            points.append((top[place], place / negatives))
+        points.append((top[place - 1], place / negatives))
+    return points
+
+
+def _negatives(graph: KnowledgeGraph, record: Record) -> int:
+    """Return how many entities make no known triple in the place that was replaced."""
+    names = {"head": graph.entity_id, "relation": graph.relation_id, "tail": graph.entity_id}
+    ids = [find(record[place]) for place, find in names.items()]
+    asked = 2 if record["side"] == "tail" else 0
+    known = {ids[asked]}  # no negative, even where the graph does not know the triple
+    for split in SPLITS:
+        triples = graph.split(split)
+        same = (triples[:, 2 - asked] == ids[2 - asked]) & (triples[:, 1] == ids[1])
+        known.update(triples[same, asked].tolist())
+    return max(len(graph.entities) - len(known), len(record["top"]), 1)

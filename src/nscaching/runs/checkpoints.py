@@ -1,0 +1,138 @@
+"""Checkpoints: the whole state of a training in one file, which is used whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from torch import Tensor
+
+from nscaching.errors import UserError
+from nscaching.kernels.state import State
+from nscaching.files import PARTIAL, FolderLock, raw_bytes, read_tensors, save_tensors, sync, writing
+
+__all__ = ["CHECKPOINT", "CHECKPOINTS", "Checkpoints"]
+
+CHECKPOINTS = "checkpoints"
+CHECKPOINT = re.compile(rf"(\d{{6,}})\.safetensors(?:{re.escape(PARTIAL)})?")
+FORMAT = "1"
+KEPT = 2
+
+class Checkpoints:
+    """The checkpoints of a training, numbered; the two newest whole ones are kept."""
+
+    def __init__(self, run: Path) -> None:
+        self.folder = run / CHECKPOINTS
+        self.whole: list[Path] = []
+        """Those that this process wrote or read, the newest last."""
+
+    def lock(self) -> FolderLock:
+        """Hold the folder, which is made if need be, for this process alone."""
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        return FolderLock(self.folder)
+
+    def files(self) -> list[Path]:
+        """Return those that were written to their end, the newest last."""
+        if not self.folder.is_dir():
+            return []
+        found = [file for file in self.folder.iterdir() if _is_checkpoint(file)]
+        return sorted(
+            (file for file in found if file.suffix != PARTIAL), key=lambda file: int(file.stem)
+        )
+
+    def save(self, state: State) -> Path:
+        """Write a checkpoint; only then remove what is older than the one before."""
+        with writing(self.folder):
+            self.folder.mkdir(exist_ok=True)
+        before = self.files()
+        number = int(before[-1].stem) + 1 if before else 1
+        path = self.folder / f"{number:06d}.safetensors"
+        tensors = {
+            key: value.detach().cpu().contiguous()
+            for key, value in state.items()
+            if isinstance(value, Tensor)
+        }
+        plain = {key: value for key, value in state.items() if key not in tensors}
+        metadata = {"format": FORMAT, "state": json.dumps(plain)}
+        metadata["sha256"] = _digest(metadata, tensors)
+        save_tensors(path, tensors, metadata, durable=True)
+        self.whole = [*self.whole, path][-KEPT:]
+        with writing(self.folder):
+            for file in self.folder.iterdir():
+                if _is_checkpoint(file) and file not in self.whole:
+                    file.unlink()
+        return path
+
+    def newest(self, say: Callable[[str], None], needed: bool = True) -> State | None:
+        """Read the newest whole checkpoint; ``say`` hears of each that is damaged.
+
+        Where all of them are, that is an error only if one is needed.
+        """
+        files = self.files()
+        state, damaged = None, []
+        for file in reversed(files):
+            try:
+                state = _read(file)
+            except _DamagedError as damage:
+                damaged.append(f"{file} is damaged ({damage})")
+                continue
+            self.whole = [file]
+            break
+        for text in damaged:
+            say(text if state is None else f"{text}: {self.whole[0].name} is used")
+        if state is not None:
+            return state
+        if files and needed:
+            raise UserError(
+                f"{self.folder}: none of its checkpoints is whole; "
+                "without that folder, --resume begins anew"
+            )
+        return None
+
+    def remove(self) -> None:
+        """Remove all of them, and the folder."""
+        for file in self.folder.iterdir():
+            if _is_checkpoint(file):
+                file.unlink()
+        if not any(self.folder.iterdir()):
+            self.folder.rmdir()
+        sync(self.folder.parent)
+
+
+def _is_checkpoint(file: Path) -> bool:
+    """Say whether a file is one of ours by its name; a folder of such a name is not."""
+    return bool(CHECKPOINT.fullmatch(file.name)) and not file.is_dir()
+
+
+class _DamagedError(Exception):
+    """A file is not what was written."""
+
+
+def _read(file: Path) -> State:
+    try:
+        tensors, metadata = read_tensors(file)
+    except UserError as error:
+        raise _DamagedError(str(error).removeprefix(f"{file}: ")) from None
+    stored = metadata.pop("sha256", "")
+    if stored != _digest(metadata, tensors):
+        raise _DamagedError("its checksum differs")
+    if metadata.get("format") != FORMAT:
+        raise UserError(
+            f"{file} has format {metadata.get('format')!r}, this version of nscaching reads "
+            f"{FORMAT!r}: go on with the version that wrote it"
+        )
+    state: State = json.loads(metadata["state"])
+    return state | tensors
+
+
+def _digest(metadata: dict[str, str], tensors: dict[str, Tensor]) -> str:
+    """Return a checksum of everything that a file holds."""
+    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(raw_bytes(tensor))
+    return digest.hexdigest()

@@ -1,0 +1,97 @@
+"""Arrays as they are: safetensors, and NumPy's .npz. Nothing is pickled."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nscaching.runs.export._vectors import Format, Progress, Vectors
+
+__all__ = ["Npz", "Safetensors"]
+
+Arrays = dict[str, npt.NDArray[Any]]
+NAMES = ("entities", "labels", "relations")
+
+
+class Safetensors(Format):
+    """Tensors entity and relation; for the names of each kind, UTF-8 bytes and where they end.
+
+    The header, where strings could stand, is limited to 100 MB: not enough for millions of names.
+    """
+
+    def write(self, vectors: Vectors, files: Sequence[Path], progress: Progress) -> None:
+        """Write one file."""
+        from safetensors.numpy import save_file
+
+        arrays: Arrays = {"entity": vectors.entity, "relation": vectors.relation}
+        for kind in NAMES:
+            encoded = [name.encode() for name in getattr(vectors, kind)]
+            arrays[kind] = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+            arrays[f"{kind}_end"] = np.cumsum([len(name) for name in encoded], dtype=np.int64)
+        whole = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
+        files[0].touch()
+        mode = files[0].stat().st_mode  # as for any new file; the library's own are for one reader
+        save_file(whole, files[0], {"format": "nscaching vectors"})
+        files[0].chmod(mode)
+        progress(len(vectors.entities), len(vectors.entities))
+
+    def read(self, path: Path) -> Vectors:
+        """Read the file."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        try:
+            arrays = load_file(path)
+        except SafetensorError as error:
+            raise ValueError(error) from error
+        names = {}
+        for kind in NAMES:
+            text, end = arrays[kind].tobytes(), arrays[f"{kind}_end"].tolist()
+            begin = [0, *end[:-1]]
+            names[kind] = [text[a:b].decode() for a, b in zip(begin, end, strict=False)]
+        return Vectors(**names, entity=arrays["entity"], relation=arrays["relation"])
+
+
+class Npz(Format):
+    """Arrays entities, labels and relations of text, entity and relation of numbers.
+
+    An array of text drops NUL at the end of a name, so the lengths of the names stand beside it.
+    """
+
+    def write(self, vectors: Vectors, files: Sequence[Path], progress: Progress) -> None:
+        """Write what np.savez would, array by array."""
+        arrays: Arrays = {"entity": vectors.entity, "relation": vectors.relation}
+        for kind in NAMES:
+            names = getattr(vectors, kind)
+            lengths = np.array([len(name) for name in names], dtype=np.int64)
+            arrays[kind] = np.array(names, dtype=f"<U{max(1, lengths.max(initial=1))}")
+            arrays[f"{kind}_length"] = lengths
+        with zipfile.ZipFile(files[0], "w") as archive:
+            for number, (key, array) in enumerate(arrays.items(), 1):
+                with archive.open(f"{key}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, array, allow_pickle=False)
+                progress(number, len(arrays))
+
+    def read(self, path: Path) -> Vectors:
+        """Read the file."""
+        try:
+            # Opened here: NumPy leaves a file open that is no archive.
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                arrays = {key: archive[key] for key in archive.files}
+        except (zipfile.BadZipFile, EOFError, AttributeError) as error:  # or no archive at all
+            raise ValueError(f"no NumPy archive: {error}") from error
+        names = {
+            kind: [
+                name.ljust(length, "\0")
+                for name, length in zip(
+                    arrays[kind].tolist(), arrays[f"{kind}_length"].tolist(), strict=True
+                )
+            ]
+            for kind in NAMES
+        }
+        return Vectors(**names, entity=arrays["entity"], relation=arrays["relation"])

@@ -1,0 +1,86 @@
+"""Parquet, by pyarrow: a row for each vector, with its kind, name and label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nscaching.errors import UserError
+from nscaching.runs.export._vectors import Floats, Format, Progress, Vectors
+
+__all__ = ["Parquet"]
+
+# Rows of a row group: what is converted at once.
+PIECE = 65536
+
+
+class Parquet(Format):
+    """Columns kind ("entity" or "relation"), name, label, and vector as a list of floats."""
+
+    def check(self) -> None:
+        """Ask for pyarrow, which is an extra."""
+        try:
+            import pyarrow.parquet  # noqa: F401
+        except ImportError:
+            raise UserError(
+                '.parquet needs pyarrow: pip install "nscaching[parquet]"; '
+                ".safetensors, .npz and .tsv do without"
+            ) from None
+
+    def write(self, vectors: Vectors, files: Sequence[Path], progress: Progress) -> None:
+        """Write one file, some rows at a time."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        columns = [(name, pa.string()) for name in ("kind", "name", "label")]
+        schema = pa.schema([*columns, ("vector", pa.list_(pa.float32()))])
+        done, of = 0, len(vectors.entities) + len(vectors.relations)
+        with files[0].open("wb") as file, pq.ParquetWriter(file, schema) as writer:
+            for kind, names, labels, rows in (
+                ("entity", vectors.entities, vectors.labels, vectors.entity),
+                ("relation", vectors.relations, vectors.relations, vectors.relation),
+            ):
+                for begin in range(0, len(names), PIECE):
+                    some = slice(begin, begin + PIECE)
+                    count = len(names[some])
+                    columns_of = [[kind] * count, names[some], labels[some], _lists(rows[some])]
+                    writer.write_table(pa.table(columns_of, schema=schema))
+                    done += count
+                    progress(done, of)
+
+    def read(self, path: Path) -> Vectors:
+        """Read the file."""
+        import pyarrow.parquet as pq
+
+        with path.open("rb") as file:  # of a path, its folders would be read as columns
+            table = pq.read_table(file)
+        parts = {}
+        for kind in ("entity", "relation"):
+            rows = table.filter(_is(table["kind"], kind))
+            parts[kind] = (rows["name"].to_pylist(), rows["label"].to_pylist(), _rows(rows))
+        entities, labels, entity = parts["entity"]
+        relations, _, relation = parts["relation"]
+        return Vectors(entities, labels, entity, relations, relation)
+
+
+def _lists(rows: Floats) -> Any:  # noqa: ANN401  (an array of pyarrow's)
+    import pyarrow as pa
+
+    ends = np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1]
+    return pa.ListArray.from_arrays(ends, np.ascontiguousarray(rows).ravel())
+
+
+def _is(column: Any, kind: str) -> Any:  # noqa: ANN401
+    import pyarrow.compute as pc
+
+    return pc.equal(column, kind)
+
+
+def _rows(table: Any) -> Floats:  # noqa: ANN401
+    """Return the vectors [n, D], part by part: one array of lists holds two billion numbers."""
+    parts = [part.flatten().to_numpy() for part in table["vector"].chunks]
+    flat = np.concatenate([np.empty(0, dtype=np.float32), *parts])
+    return flat.reshape(len(table), -1)

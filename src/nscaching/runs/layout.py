@@ -1,0 +1,44 @@
+"""Which files a run folder has: what they are called, which are its own, which come last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nscaching.runs.checkpoints import CHECKPOINT, CHECKPOINTS
+from nscaching.errors import UserError
+from nscaching.files import PARTIAL
+from nscaching.probes.files import SCORES, SNAPSHOT, SNAPSHOTS
+from nscaching.runs.settings import CONFIG
+from nscaching.runs.graph_files import TRIPLES, VOCABULARY
+
+__all__ = [
+    "CACHE", "CARD", "FILES", "METRICS", "MODEL", "PLOT", "REPORT", "check_own", "has_ended",
+]  # fmt: skip
+
+METRICS = "metrics.jsonl"
+MODEL, CACHE = "model.safetensors", "cache.safetensors"
+CARD, PLOT, REPORT = "README.md", "training.png", "report.html"
+FILES = {CONFIG, METRICS, SCORES, VOCABULARY, MODEL, CACHE, TRIPLES, CARD, PLOT, REPORT}
+FOLDERS = {SNAPSHOTS: SNAPSHOT, CHECKPOINTS: CHECKPOINT}
+
+
+def has_ended(path: Path) -> bool:
+    """Say whether a training came to its end: that leaves a card and, should it be gone, a plot."""
+    return any((path / name).is_file() for name in (CARD, PLOT))
+
+
+def check_own(path: Path) -> None:
+    """Refuse to overwrite what is no run folder, or holds more than a run's own files."""
+    made = all((path / name).is_file() for name in (CONFIG, VOCABULARY))
+    if path.is_symlink() or not made:
+        raise UserError(f"{path} is not a run folder, so it is not overwritten")
+    for file in path.iterdir():
+        held = [file]
+        pattern = FOLDERS.get(file.name)
+        if pattern and file.is_dir() and not file.is_symlink():
+            held = [f for f in file.iterdir() if f.is_dir() or not pattern.fullmatch(f.name)]
+        elif file.name.removesuffix(PARTIAL) in FILES and not file.is_dir():
+            held = []
+        for other in held:
+            what = f"it holds {other.name}, which is no file of a run"
+            raise UserError(f"{other.parent} is not overwritten: {what}")

@@ -1,0 +1,84 @@
+"""Plots of runs: loss and validation MRR against the time spent in training."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from nscaching.runs.run import Run
+
+__all__ = ["COLOURS", "plain", "plot_comparison", "plot_run"]
+
+# Distinguishable with the common kinds of colour blindness (Okabe and Ito).
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+
+
+def plot_run(run: Run, path: Path) -> None:
+    """Draw the loss and the validation MRR of one run side by side."""
+    figure, (left, right) = _figure(2, 9.0)
+    epochs = [r for r in run.history if "loss" in r]
+    seconds = list(accumulate(r["seconds"] for r in epochs))
+    left.plot(seconds, [r["loss"] for r in epochs], color=COLOURS[1])
+    _label(left, "mean loss of a training triple")
+    _validation(right, run, COLOURS[0], None)
+    _label(right, "validation MRR")
+    title = f"{run.config.model} with {run.config.sampler} on {run.graph.name}"
+    figure.suptitle(plain(title), fontsize=11)
+    _save(figure, path)
+
+
+def plot_comparison(runs: Sequence[Run], names: Sequence[str], path: Path) -> None:
+    """Draw the validation MRR of several runs in one frame."""
+    figure, (axes,) = _figure(1, 7.0)
+    for i, (run, name) in enumerate(zip(runs, names, strict=True)):
+        _validation(axes, run, COLOURS[i % len(COLOURS)], plain(name))
+    _label(axes, "validation MRR")
+    axes.legend(frameon=False)
+    _save(figure, path)
+
+
+def _figure(panels: int, width: float) -> tuple[Any, Sequence[Axes]]:
+    from matplotlib.figure import Figure  # the object alone: no display, no global state
+
+    figure = Figure(figsize=(width, 3.6), dpi=150, layout="constrained")
+    return figure, figure.subplots(1, panels, squeeze=False)[0]
+
+
+def _save(figure: Figure, path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in a script without a font
+        figure.savefig(path)
+
+
+def _validation(axes: Axes, run: Run, colour: str, label: str | None) -> None:
+    rankings = [r for r in run.history if r.get("split") == "valid"]
+    seconds = [r["trained_seconds"] for r in rankings]
+    axes.plot(seconds, [r["mrr"] for r in rankings], "o-", ms=3, color=colour, label=label)
+    for r in rankings:
+        if r["epoch"] == run.best_epoch:
+            text, offset = f"{r['mrr']:.3f}", (0, 5)
+            axes.annotate(
+                text, (r["trained_seconds"], r["mrr"]), offset, textcoords="offset points",
+                ha="right", color=colour, fontsize=9,
+            )  # fmt: skip
+
+
+def _label(axes: Axes, what: str) -> None:
+    axes.set_xlabel("seconds of training")
+    axes.set_ylabel(what)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+
+
+def plain(text: str) -> str:
+    """Keep names from being read as mathematics, or left out of a legend for a leading "_"."""
+    return text.replace("$", r"\$").replace("_", " _", text.startswith("_"))

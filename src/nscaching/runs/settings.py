@@ -1,0 +1,76 @@
+"""The configuration of a run as a file: where its data are, all settings, what is known of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import torch
+
+from nscaching import __version__
+from nscaching.config import TrainConfig, check_type, read_toml, write_toml
+from nscaching.errors import UserError
+from nscaching.data.graph import KnowledgeGraph, Source
+from nscaching.probes import ProbeConfig
+
+__all__ = ["CONFIG", "FORMAT", "read_probes", "read_record", "read_settings", "write_config"]
+
+CONFIG = "config.toml"
+
+FORMAT = 1
+"""Of run folders, as the table ``record`` of their configuration says; the first ones do not."""
+
+
+def write_config(
+    path: Path,
+    graph: KnowledgeGraph,
+    config: TrainConfig,
+    record: dict[str, Any],
+    probes: ProbeConfig | None,
+) -> None:
+    """Write the data, all settings, probes and what is known of the run."""
+    values = dataclasses.asdict(graph.source) | config.to_dict()
+    if probes is not None and probes.on:
+        values["probes"] = probes.to_dict()
+    written = {"nscaching": __version__, "torch": torch.__version__}
+    known = {"format": FORMAT, "data_fingerprint": graph.fingerprint}
+    values["record"] = written | known | record
+    write_toml(path, values)
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Read what a configuration file records of the run that wrote it, if one did."""
+    record = read_toml(path).get("record", {})
+    if not isinstance(record, dict):
+        raise UserError(f"{path}: record must be a table, not {record!r}")
+    return record
+
+
+def read_probes(path: Path) -> ProbeConfig:
+    """Read the table of probes of a configuration file, if it has one."""
+    table = read_toml(path).get("probes", {})
+    if not isinstance(table, dict):
+        raise UserError(f"{path}: probes must be a table, not {table!r}")
+    return ProbeConfig.from_dict(_as_keys(f"{path}: probes", table), f"{path}: probes")
+
+
+def read_settings(path: Path) -> tuple[Source, TrainConfig]:
+    """Read a configuration file: where the data are, and every hyperparameter."""
+    values = _as_keys(str(path), read_toml(path))
+    for table in ("record", "probes"):
+        values.pop(table, None)
+    origin = {
+        key: check_type(f"{path}: {key}", hint, values.pop(key))
+        for key, hint in get_type_hints(Source).items()
+        if key in values
+    }
+    return Source(**origin), TrainConfig.from_dict(values, str(path))
+
+
+def _as_keys(where: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values with their keys as fields are written, not as flags."""
+    for key in values:
+        if "-" in key and key.replace("-", "_") in values:
+            raise UserError(f"{where}: {key} is given twice")
+    return {key.replace("-", "_"): value for key, value in values.items()}

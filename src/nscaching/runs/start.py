@@ -1,0 +1,56 @@
+"""Parameters of an earlier run to start from."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from nscaching.config import TrainConfig
+from nscaching.errors import UserError
+from nscaching.data.graph import KnowledgeGraph
+from nscaching.models import build
+from nscaching.runs.folder import RunFolder
+
+__all__ = ["check_sizes", "warm_start"]
+
+
+def warm_start(
+    flag: str, path: str, graph: KnowledgeGraph, model: str, dim: int
+) -> dict[str, Tensor]:
+    """Return the parameters of the run that a flag names, or say why they do not fit."""
+    folder = RunFolder(path)
+    source, config = folder.read_config()
+    before, (parameters, _) = folder.read_graph(source), folder.read_model()
+    for what, theirs, ours in (
+        ("model", config.model, model),
+        ("dim", config.dim, dim),
+        ("entities", before.entities, graph.entities),
+        ("relations", before.relations, graph.relations),
+    ):
+        if theirs != ours:
+            difference = f"{theirs}, here {ours}" if what in ("model", "dim") else "not the same"
+            raise UserError(f"{flag} {path}: its {what}: {difference}")
+    try:
+        build(model, graph, dim, config.norm).load_state_dict(parameters)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{flag} {path}: model and configuration differ: {reason}") from None
+    if not all(tensor.isfinite().all() for tensor in parameters.values()):
+        raise UserError(f"{flag} {path}: its parameters are not finite: that training diverged")
+    return parameters
+
+
+def check_sizes(config: TrainConfig, graph: KnowledgeGraph, parameters: dict[str, Tensor]) -> None:
+    """Raise a RuntimeError if a model of this configuration has parameters of other sizes.
+
+    It is built without memory: a damaged configuration may ask for more than there is.
+    """
+    try:
+        with torch.device("meta"):
+            expected = build(config.model, graph, config.dim, config.norm).state_dict()
+    except NotImplementedError:  # a class of the user's that computes at its start
+        return
+    for name, tensor in expected.items():
+        if name in parameters and parameters[name].shape != tensor.shape:
+            there, here = (list(one.shape) for one in (parameters[name], tensor))
+            raise RuntimeError(f"size mismatch for {name}: {there}, not {here}")

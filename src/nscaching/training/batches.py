@@ -1,0 +1,68 @@
+"""The training triples on a device, in shuffled batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nscaching.data.graph import KnowledgeGraph
+from nscaching.data.index import Side
+from nscaching.kernels.batch import Batch, Gather, plain_gather
+from nscaching.kernels.state import State
+
+__all__ = ["TrainingTriples"]
+
+
+class TrainingTriples:
+    """The training split as int64 columns; every pass is in a new random order."""
+
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        device: torch.device,
+        seed: int,
+        gather: Gather | None = None,
+    ) -> None:
+        columns = [*graph.train.T, *(graph.train_keys[side] for side in (Side.HEAD, Side.TAIL))]
+        # Columns of their own: those of a table [n, 5] would not lie together in memory.
+        self.columns = torch.stack([torch.from_numpy(np.array(c)).long() for c in columns])
+        self.columns = self.columns.to(device)  # [5, n]
+        self.gather = gather or plain_gather
+        self.random = torch.Generator().manual_seed(seed)  # on the CPU: the same on every device
+        self._order = self._shuffle()
+
+    def __len__(self) -> int:
+        return self.columns.shape[1]
+
+    def rows(self, size: int, begin: int = 0) -> Iterator[Tensor]:
+        """Yield the row numbers once each, in batches of ``size`` (the last may be smaller).
+
+        Those of a pass that was interrupted begin after the first ``begin`` rows.
+        """
+        rest = self._order[begin:]
+        yield from rest.split(size) if len(rest) else ()
+        # The order of the next pass is made while a GPU still works on this one.
+        self._order = self._shuffle()
+
+    def checkpoint(self) -> State:
+        """Return what the order of this pass and of those to come follows from."""
+        return {"random": self._before}
+
+    def restore(self, state: State) -> None:
+        """Draw the order of the pass again that was going on."""
+        self.random.set_state(state["random"].clone())
+        self._order = self._shuffle()
+
+    def _shuffle(self) -> Tensor:
+        self._before = self.random.get_state()
+        order = torch.randperm(len(self), generator=self.random)
+        if self.columns.is_cuda:
+            order = order.pin_memory()
+        return order.to(self.columns.device, non_blocking=True)
+
+    def batch(self, row: Tensor) -> Batch:
+        """Return the triples of some rows [B]."""
+        return Batch(*self.gather(self.columns, row).unbind(0))

@@ -90,9 +90,7 @@ def new_model(name, entities=9, relations=3, dim=4, norm=1, seed=0, dtype=torch.
 def new_sampler(graph, seed=0, kernels=None, **settings) -> Sampler:
     """Make a sampler as a training run does."""
     config = TrainConfig.from_dict({**TINY, **settings})
-    sampler = SAMPLERS.get(config.sampler)(graph, config, CPU, seed, kernels)
-    sampler.fill()
-    return sampler
+    return SAMPLERS.get(config.sampler)(graph, config, CPU, seed, kernels)
 
 
 def batch_of(graph, rows=None) -> Batch:
@@ -164,10 +162,10 @@ def kept(side, path="reference", **options):
     """Refresh many equal rows [0, 1] once and count what they hold."""
     graph = repeated_graph()
     made = new_sampler(graph, kernels=new_kernels(path), n1=2, n2=2, **options)
-    made.cache[side][:] = torch.tensor([0, 1])
+    made.cache.rows[side][:] = torch.tensor([0, 1])
     batch = batch_of(graph, range(100 if path in SLOW else len(graph.train)))
     made.update(batch, fixed_model(graph))
-    return Counter(tuple(sorted(row)) for row in made.cache[side][batch.key(side)].tolist())
+    return Counter(tuple(sorted(row)) for row in made.cache.rows[side][batch.key(side)].tolist())
 
 
 def kept_chances(temperature, candidates="set", scores=FIXED):

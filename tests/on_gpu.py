@@ -99,7 +99,7 @@ class RemoteKernels(TritonKernels):
                 far_sides,
                 there(list(asked.keys)),
                 self.far(asked.model),
-                asked.config,
+                asked.settings,
                 asked.seed,
                 there(asked.tick),
                 known,

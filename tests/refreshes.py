@@ -10,7 +10,6 @@ import torch
 from hypothesis import strategies as st
 
 from helpers import SLOW, new_kernels, new_model
-from nscaching import TrainConfig
 from nscaching.data.index import Side
 from nscaching.kernels import (
     HEAD_FRESH,
@@ -22,6 +21,7 @@ from nscaching.kernels import (
     random,
 )
 from nscaching.models import Model
+from nscaching.settings import CacheSettings
 
 PURPOSES = {Side.HEAD: (HEAD_FRESH, HEAD_NOISE), Side.TAIL: (TAIL_FRESH, TAIL_NOISE)}
 STRATEGIES = ["importance", "top", "uniform"]
@@ -32,7 +32,7 @@ class Case:
     """A refresh that is about to happen."""
 
     model: Model
-    config: TrainConfig
+    settings: CacheSettings
     caches: list[CacheSide]
     keys: list[torch.Tensor]
     seed: int = 7
@@ -46,28 +46,28 @@ class Case:
             for c in self.caches
         ]
         tick = torch.tensor(self.tick)
-        kernels.refresh(CacheAccess(caches, self.keys, self.model, self.config, self.seed, tick))
+        kernels.refresh(CacheAccess(caches, self.keys, self.model, self.settings, self.seed, tick))
         return [cache.ids for cache in caches]
 
     @torch.no_grad()
     def offers(self, cache, key):
         """Return [(value, slot, entity)] of a key's candidates; the largest values survive."""
-        config, at = self.config, torch.tensor([key])
+        settings, at = self.settings, torch.tensor([key])
 
         def bits(purpose, key, index):
             start = random.stream(self.seed, torch.tensor(self.tick), purpose)
             return random.bits(start, torch.as_tensor(key), index)
 
-        slot = torch.arange(config.n1 + config.n2)
-        owner = 0 if config.shared_candidates else key
-        fresh = bits(cache.fresh, owner, slot[config.n1 :])
+        slot = torch.arange(settings.n1 + settings.n2)
+        owner = 0 if settings.shared_candidates else key
+        fresh = bits(cache.fresh, owner, slot[settings.n1 :])
         ids = torch.cat([cache.ids[key].long(), random.whole(fresh, self.model.entities)])
-        rounding = torch.bfloat16 if config.candidate_rows == "bfloat16" else None
+        rounding = torch.bfloat16 if settings.candidate_rows == "bfloat16" else None
         asked = (cache.side, cache.anchor[at], cache.relation[at], ids.unsqueeze(0), rounding)
-        value = self.model.score_candidates(*asked)[0] / config.temperature
-        is_set = config.candidates == "set"
+        value = self.model.score_candidates(*asked)[0] / settings.temperature
+        is_set = settings.candidates == "set"
         noise = random.gumbel(bits(cache.noise, key, ids if is_set else slot))
-        value = {"importance": value + noise, "top": value, "uniform": noise}[config.refresh]
+        value = {"importance": value + noise, "top": value, "uniform": noise}[settings.refresh]
         found = list(zip(value.tolist(), slot.tolist(), ids.tolist(), strict=True))
         if is_set:  # in ascending order, each entity once
             found = list({each[2]: each for each in sorted(found, key=itemgetter(2))}.values())
@@ -88,7 +88,7 @@ class Case:
         return exact
 
     def _check_row(self, cache, key, row):
-        offers, n1 = self.offers(cache, key), self.config.n1
+        offers, n1 = self.offers(cache, key), self.settings.n1
         if len(offers) < n1:  # all are kept, and taken again in turn
             times = Counter(row)
             assert set(times) == {entity for _, _, entity in offers}
@@ -151,7 +151,7 @@ def cases(draw, name, norm, path="reference", sizes=(0.0, 1e-3, 1.0, 1e3)):
         for side in Side
     ]  # fmt: skip
     batches = [ids(keys, integer(0, many), least=-1) for _ in Side]
-    return Case(model, TrainConfig(**settings), caches, batches, seed, integer(0, 2**40))
+    return Case(model, CacheSettings(**settings), caches, batches, seed, integer(0, 2**40))
 
 
 def one_case(entities=60, keys=40, batch=60, n1=11, n2=8, name="DistMult", norm=1, **settings):
@@ -167,5 +167,5 @@ def one_case(entities=60, keys=40, batch=60, n1=11, n2=8, name="DistMult", norm=
         for side in Side
     ]  # fmt: skip
     model = new_model(name, entities, 3, 12, norm)
-    config = TrainConfig(n1=n1, n2=n2, **settings)
+    config = CacheSettings(n1=n1, n2=n2, **settings)
     return Case(model, config, caches, [ids(keys, batch) for _ in Side])

@@ -30,7 +30,7 @@ from nscaching.kernels.codes import KINDS
 from nscaching.kernels.cpu.kernels import NumbaKernels
 from nscaching.models import MODELS, Form, Model
 from nscaching.models.transe import TransE
-from nscaching.samplers.cache import NSCaching
+from nscaching.samplers.cached import NSCaching
 from nscaching.training.trainer import Trainer
 
 
@@ -253,10 +253,12 @@ def trained(model, path, like, **settings):
     config = TrainConfig(**{**TINY, "model": model, "kernels": path, **settings})
     trainer = Trainer(graph, config)
     assert trainer.kernels.name == path
-    before = {side: ids.clone() for side, ids in trainer.sampler.cache.items()}
+    before = {side: ids.clone() for side, ids in trainer.sampler.cache.rows.items()}
     losses = [trainer.epoch(epoch)["loss"] for epoch in (1, 2)]
-    assert all(not torch.equal(ids, before[side]) for side, ids in trainer.sampler.cache.items())
-    cache = {side: ids.cpu() for side, ids in trainer.sampler.cache.items()}
+    assert all(
+        not torch.equal(ids, before[side]) for side, ids in trainer.sampler.cache.rows.items()
+    )
+    cache = {side: ids.cpu() for side, ids in trainer.sampler.cache.rows.items()}
     return losses, cache, trainer.rank("test", 2)["mrr"]
 
 

@@ -32,6 +32,7 @@ from nscaching.kernels import CacheSide, Learning
 from nscaching.kernels.codes import KINDS
 from nscaching.models import MODELS
 from nscaching.models.distmult import DistMult
+from nscaching.settings import CacheSettings
 from refreshes import PURPOSES, STRATEGIES, Case, cases, one_case
 
 sides = pytest.mark.parametrize("side", list(Side))
@@ -153,7 +154,7 @@ def test_known_triples_are_kept_out(twin, refresh):
     for path in ("reference", twin):
         made = new_sampler(graph, kernels=new_kernels(path), refresh=refresh, filter_known=True)
         made.update(batch_of(graph), model)
-        found.append(made.cache)
+        found.append(made.cache.rows)
     for side in Side:
         assert torch.equal(found[0][side], found[1][side])
 
@@ -254,7 +255,7 @@ def test_large_ids(path, refresh, candidates, many_entities):
     cache = CacheSide(
         Side.TAIL, rows.int(), torch.tensor([0, 1]), torch.tensor([0, 0]), *PURPOSES[Side.TAIL]
     )
-    config = TrainConfig(n1=9, n2=5, refresh=refresh, candidates=candidates)
+    config = CacheSettings(n1=9, n2=5, refresh=refresh, candidates=candidates)
     case = Case(many_entities, config, [cache], [torch.tensor([1, 0])])
     after = case.refreshed(path)
     case.check(after)

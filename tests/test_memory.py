@@ -106,11 +106,11 @@ def test_what_lasts_is_exact(settings):
         assert lasting.gradients(plan) == size([p.grad for p in trainer.model.parameters()])
         ready = 0
     assert lasting.ready_rows(plan) == ready + size(getattr(trainer.kernels, "_seen", None))
-    caches = getattr(sampler, "cache", {})
-    assert lasting.caches(plan) == size(caches)
-    sides = getattr(sampler, "sides", {}).values()
+    cache = getattr(sampler, "cache", None)
+    assert lasting.caches(plan) == (size(cache.rows) if cache else 0)
+    sides = cache.sides.values() if cache else ()
     assert lasting.queries_of_keys(plan) == size([(s.anchor, s.relation) for s in sides])
-    known = size(sampler._known, sampler._exhausted, getattr(learner, "answers", {}))
+    known = size(sampler.draws._known, sampler.draws._exhausted, getattr(learner, "answers", {}))
     assert lasting.known_triples(plan) == known
     if plan.generator is not None:
         scorer, made_of = sampler.scorer, size(sampler.generator.state_dict())

@@ -135,7 +135,9 @@ def test_changed_elements_are_those_of_sets(kernels, settings):
     trainer = new_trainer(probes=asked, kernels=kernels, lazy=1, **settings)
 
     def look():
-        return {side: [set(row) for row in trainer.sampler.cache[side].tolist()] for side in Side}
+        return {
+            side: [set(row) for row in trainer.sampler.cache.rows[side].tolist()] for side in Side
+        }
 
     before = look()
     for epoch in range(1, 5):
@@ -170,7 +172,8 @@ def test_new_elements(kernels, size):
 def test_of_many_keys_a_sample_is_looked_at_that_the_seed_decides(monkeypatch):
     monkeypatch.setattr(changes, "KEYS", 7)
     one, same, other = (
-        changes.ChangeMeter(new_trainer().sampler.cache, seed, Kernels()).keys for seed in (1, 1, 2)
+        changes.ChangeMeter(new_trainer().sampler.cache.rows, seed, Kernels()).keys
+        for seed in (1, 1, 2)
     )
     for side in Side:
         assert len(set(one[side].tolist())) == 7

@@ -12,7 +12,7 @@ from nscaching.models import MODELS, Model
 from nscaching.models.transe import TransE
 from nscaching.registry import Registry
 from nscaching.samplers import SAMPLERS, Sampler
-from nscaching.samplers.cache import NSCaching
+from nscaching.samplers.cached import NSCaching
 
 MODULE = """
 from nscaching.models.transe import TransE

@@ -29,8 +29,7 @@ from helpers import (
 )
 from nscaching import TrainConfig, UserError
 from nscaching.data.index import Side
-from nscaching.samplers import SAMPLERS, cache
-from nscaching.samplers import base as _base
+from nscaching.samplers import SAMPLERS, cache, draws
 
 GRAPH = random_graph()
 DRAWING = [name for name in SAMPLERS.names() if name != "none"]
@@ -231,15 +230,15 @@ def slow_keys(graph, side):
 @sides
 def test_cache_is_keyed_by_the_query(side):
     made = new_sampler(GRAPH, n1=5)
-    assert made.cache[side].dtype == torch.int32
-    assert made.cache[side].shape == (len(slow_keys(GRAPH, side)), 5)
-    assert torch.equal(made.state()[f"{side.value}_cache"], made.cache[side])
+    assert made.cache.rows[side].dtype == torch.int32
+    assert made.cache.rows[side].shape == (len(slow_keys(GRAPH, side)), 5)
+    assert torch.equal(made.state()[f"{side.value}_cache"], made.cache.rows[side])
     # Give each query an entity of its own: negatives of a triple must come from its queries.
     marker = {query: (3 * query[0] + 5 * query[1]) % 12 for query in slow_keys(GRAPH, side)}
     marks = []
     for row, (h, r, t) in enumerate(GRAPH.train.tolist()):
         marks.append(marker[t if side is Side.HEAD else h, r])
-        made.cache[side][GRAPH.train_keys[side][row]] = marks[-1]
+        made.cache.rows[side][GRAPH.train_keys[side][row]] = marks[-1]
     column = 0 if side is Side.HEAD else 2
     other = 2 - column
     hit = 0
@@ -280,11 +279,11 @@ def test_one_update_for_each_key_of_a_batch():
 def test_only_keys_of_the_batch_change(side):
     graph = random_graph(entities=40, train=60)
     made = new_sampler(graph, refresh="uniform")
-    before = made.cache[side].clone()
+    before = made.cache.rows[side].clone()
     batch = batch_of(graph, [3, 8, 21])
     made.update(batch, model_for(graph))
     touched = set(batch.key(side).tolist())
-    changed = (made.cache[side] != before).any(1).nonzero().flatten().tolist()
+    changed = (made.cache.rows[side] != before).any(1).nonzero().flatten().tolist()
     assert changed
     assert set(changed) <= touched
 
@@ -294,10 +293,10 @@ def test_lazy_refreshes_in_one_epoch_of_many(lazy):
     made = new_sampler(GRAPH, lazy=lazy, refresh="uniform")
     refreshed = []
     for epoch in range(1, 9):
-        before = {side: table.clone() for side, table in made.cache.items()}
+        before = {side: table.clone() for side, table in made.cache.rows.items()}
         made.begin_epoch(epoch)
         drawn(made, batch_of(GRAPH), model_for(GRAPH))
-        changed = {not torch.equal(before[side], made.cache[side]) for side in Side}
+        changed = {not torch.equal(before[side], made.cache.rows[side]) for side in Side}
         assert len(changed) == 1
         refreshed += changed
     assert refreshed == [epoch % (lazy + 1) == 0 for epoch in range(8)]
@@ -314,7 +313,7 @@ def test_top_refresh_agrees_with_a_plain_twin(candidates, filter_known, model):
     train = all_triples(graph, ["train"])
     for rows in (range(20), [4, 30, 49], range(50)):
         batch, spy = batch_of(graph, list(rows)), Spy(model)
-        before = {side: table.clone() for side, table in made.cache.items()}
+        before = {side: table.clone() for side, table in made.cache.rows.items()}
         made.update(batch, spy)
         for side, queries, offered in spy.asked:
             for query, entities in zip(queries, offered.tolist(), strict=True):
@@ -333,7 +332,7 @@ def test_top_refresh_agrees_with_a_plain_twin(candidates, filter_known, model):
                     pool = [e for e in pool if triple(e) not in train]
                 best = sorted(pool, key=score, reverse=True)[:3]
                 best = [best[i % len(best)] for i in range(3)]
-                assert sorted(made.cache[side][key].tolist()) == sorted(best)
+                assert sorted(made.cache.rows[side][key].tolist()) == sorted(best)
 
 
 @given(graph=graphs(), refresh=st.sampled_from(["importance", "top", "uniform"]))
@@ -344,7 +343,7 @@ def test_a_set_holds_no_entity_twice(graph, refresh):
         made = new_sampler(graph, refresh=refresh, n1=n1, n2=4)
         for _ in range(3):
             for side in Side:
-                for row in made.cache[side].tolist():
+                for row in made.cache.rows[side].tolist():
                     assert len(set(row)) == n1
                     assert set(row) <= set(range(most))
             made.update(batch_of(graph), model_for(graph))
@@ -355,7 +354,7 @@ def test_slots_may_repeat():
     for _ in range(5):
         made.update(batch_of(GRAPH), model_for(GRAPH))
     # The best slots are more and more often the best entity again.
-    assert min(len(set(row)) for row in made.cache[Side.HEAD].tolist()) <= 2
+    assert min(len(set(row)) for row in made.cache.rows[Side.HEAD].tolist()) <= 2
 
 
 def test_cache_of_all_entities():
@@ -363,7 +362,9 @@ def test_cache_of_all_entities():
     made.update(batch_of(GRAPH), model_for(GRAPH))
     for side in Side:
         everyone = torch.arange(len(GRAPH.entities), dtype=torch.int32)
-        assert torch.equal(made.cache[side].sort(1).values, everyone.expand_as(made.cache[side]))
+        assert torch.equal(
+            made.cache.rows[side].sort(1).values, everyone.expand_as(made.cache.rows[side])
+        )
 
 
 def test_cache_larger_than_the_graph():
@@ -375,10 +376,10 @@ def test_cache_larger_than_the_graph():
 @pytest.mark.parametrize("filter_known", [False, True])
 def test_filling_piece_by_piece(side, filter_known, monkeypatch):
     monkeypatch.setattr(cache, "FILL_ROWS", 7)
-    monkeypatch.setattr(_base, "CHOICE_PAIRS", 30)
+    monkeypatch.setattr(draws, "CHOICE_PAIRS", 30)
     made = new_sampler(GRAPH, n1=9, filter_known=filter_known)
     index = GRAPH.train_index[side]
-    for key, row in enumerate(made.cache[side].tolist()):
+    for key, row in enumerate(made.cache.rows[side].tolist()):
         known = set(index.answers[index.offsets[key] : index.offsets[key + 1]].tolist())
         if filter_known:
             assert not known & set(row)
@@ -389,7 +390,7 @@ def test_filling_piece_by_piece(side, filter_known, monkeypatch):
 @pytest.mark.parametrize("n1", [2, 7])  # drawn anew where it repeats; chosen among all
 def test_the_start_is_uniform(side, n1):
     graph = graph_of([(r % 8, r, r % 8) for r in range(4000)], entities=8)
-    table = new_sampler(graph, n1=n1).cache[side]
+    table = new_sampler(graph, n1=n1).cache.rows[side]
     seen = Counter(frozenset(row) for row in table.tolist())
     every = [frozenset(some) for some in itertools.combinations(range(8), n1)]
     assert goodness(seen, dict.fromkeys(every, 1 / len(every))) > 0.001
@@ -401,8 +402,8 @@ def test_the_start_is_uniform(side, n1):
 def test_draw_from_the_cache(side, temperature, draw):
     graph = repeated_graph()
     made = new_sampler(graph, n1=3, draw=draw, temperature=temperature)
-    made.cache[side][:] = torch.tensor([1, 3, 4])
-    made.cache[Side.TAIL if side is Side.HEAD else Side.HEAD][:] = 2
+    made.cache.rows[side][:] = torch.tensor([1, 3, 4])
+    made.cache.rows[Side.TAIL if side is Side.HEAD else Side.HEAD][:] = 2
     negatives = made.sample(batch_of(graph), fixed_model(graph))
     column = negatives.head if side is Side.HEAD else negatives.tail
     seen = Counter(column[column != 0].tolist())

@@ -66,7 +66,7 @@ def test_everything_random_has_the_seed(purpose):
             return trainer.model.entity.tolist()
         if purpose == "order":
             return [rows.tolist() for rows in trainer.triples.rows(7)]
-        return trainer.sampler.cache[Side.HEAD].tolist()
+        return trainer.sampler.cache.rows[Side.HEAD].tolist()
 
     assert look(3) == look(3)
     assert look(3) != look(4)
@@ -179,9 +179,9 @@ def test_lazy_epochs_leave_the_cache_alone(lazy):
     trainer = Trainer(GRAPH, TrainConfig(**TINY, lazy=lazy))
     refreshed = []
     for epoch in range(1, 8):
-        before = trainer.sampler.cache[Side.TAIL].clone()
+        before = trainer.sampler.cache.rows[Side.TAIL].clone()
         trainer.epoch(epoch)
-        refreshed.append(not torch.equal(before, trainer.sampler.cache[Side.TAIL]))
+        refreshed.append(not torch.equal(before, trainer.sampler.cache.rows[Side.TAIL]))
     assert refreshed == [epoch % (lazy + 1) == 0 for epoch in range(7)]
 
 

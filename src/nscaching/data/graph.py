@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from nscaching.data.index import AnswerIndex, Ids, Longs, Side, distinct
+from nscaching.data.index import AnswerIndex, Ids, Longs, Side, distinct, head_probability
 from nscaching.errors import UserError, unknown
 
 __all__ = [
@@ -151,21 +151,13 @@ class KnowledgeGraph:
     @cached_property
     def cardinality(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """(tph, hpt) per relation: mean tails per head and mean heads per tail in training."""
-        n = len(self.relations)
-
-        def mean_answers(index: AnswerIndex) -> npt.NDArray[np.float64]:
-            relation = index.codes % n
-            answers = np.bincount(relation, weights=np.diff(index.offsets), minlength=n)
-            return answers / np.maximum(np.bincount(relation, minlength=n), 1)
-
-        return mean_answers(self.train_index[Side.TAIL]), mean_answers(self.train_index[Side.HEAD])
+        tails, heads = self.train_index[Side.TAIL], self.train_index[Side.HEAD]
+        return tails.mean_answers(), heads.mean_answers()
 
     @cached_property
     def head_probability(self) -> npt.NDArray[np.float64]:
         """Bernoulli sampling's chance per relation to replace the head: tph / (tph + hpt)."""
-        tph, hpt = self.cardinality
-        total = tph + hpt
-        return np.divide(tph, total, out=np.full_like(tph, 0.5), where=total > 0)
+        return head_probability(self.train_index)
 
     @cached_property
     def mapping_classes(self) -> list[str]:

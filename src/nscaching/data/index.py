@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["AnswerIndex", "Ids", "Longs", "Side", "distinct"]
+__all__ = ["AnswerIndex", "Ids", "Longs", "Side", "distinct", "head_probability"]
 
 Ids = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
@@ -105,10 +106,23 @@ class AnswerIndex:
         within = np.arange(len(row)) - np.repeat(np.cumsum(size) - size, size)
         return row, self.answers[start[row] + within]
 
+    def mean_answers(self) -> npt.NDArray[np.float64]:
+        """Return for each relation [|R|] the mean number of answers of its queries."""
+        relation = self.codes % self.relations
+        answers = np.bincount(relation, np.diff(self.offsets), minlength=self.relations)
+        return answers / np.maximum(np.bincount(relation, minlength=self.relations), 1)
+
     def pair_codes(self, entities: int) -> Longs:
         """Return key·|E| + answer of every known answer, ascending: membership is one search."""
         key = np.repeat(np.arange(len(self)), np.diff(self.offsets))
         return key * entities + self.answers
+
+
+def head_probability(index: Mapping[Side, AnswerIndex]) -> npt.NDArray[np.float64]:
+    """Return Bernoulli sampling's chance [|R|] to replace the head: tph / (tph + hpt)."""
+    tph, hpt = index[Side.TAIL].mean_answers(), index[Side.HEAD].mean_answers()
+    total = tph + hpt
+    return np.divide(tph, total, out=np.full_like(tph, 0.5), where=total > 0)
 
 
 def _fresh(ordered: Longs) -> npt.NDArray[np.bool_]:

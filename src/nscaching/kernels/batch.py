@@ -25,13 +25,19 @@ class Negatives:
     adversarial: float = 0.0
     """Above 0: the losses of a triple's negatives are weighed by softmax(this · their score)."""
 
+    @property
+    def entity(self) -> Tensor:
+        """The entities [B, K] that replace head or tail."""
+        if self.replace_head is None:
+            raise ValueError("these negatives do not say which side they replace")
+        return torch.where(self.replace_head.unsqueeze(1), self.head, self.tail)
+
     def scores(self, model: Model, batch: Batch) -> Tensor:
         """Return the scores [B, K] of the negatives of a batch."""
         if self.replace_head is None or self.head.shape[1] == 1:
             return model.score(self.head, batch.relation.unsqueeze(1), self.tail)
-        entity = torch.where(self.replace_head.unsqueeze(1), self.head, self.tail)
         return model.score_corrupted(
-            self.replace_head, batch.head, batch.relation, batch.tail, entity
+            self.replace_head, batch.head, batch.relation, batch.tail, self.entity
         )
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Strategy", "repeated", "select"]
+from nscaching.settings import Strategy
 
-Strategy = Literal["uniform", "importance", "top"]
+__all__ = ["repeated", "select"]
 
 
 def select(

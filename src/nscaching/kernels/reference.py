@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nscaching.config import TrainConfig
 from nscaching.data.index import Side
 from nscaching.kernels import random
 from nscaching.kernels.all_entities import OneVsAll
@@ -17,6 +16,7 @@ from nscaching.kernels.choose import repeated, select
 from nscaching.kernels.learner import AutogradLearner, Learner, Learning, Scorer
 from nscaching.kernels.sorting import ordered
 from nscaching.models import Model, plain_distances
+from nscaching.settings import CacheSettings
 
 __all__ = ["CacheAccess", "CacheSide", "IsKnown", "Kernels", "Known"]
 
@@ -51,7 +51,7 @@ class CacheAccess:
     keys: Sequence[Tensor]
     """Of each side the keys [B]; −1 stands for no key."""
     model: Model
-    config: TrainConfig
+    settings: CacheSettings
     seed: int
     tick: Tensor  # []
     is_known: IsKnown | None = None
@@ -81,9 +81,9 @@ class Kernels:
         return 0.0
 
     @staticmethod
-    def rounding(config: TrainConfig) -> torch.dtype | None:
-        """Return what candidate rows are rounded to, if they are."""
-        return torch.bfloat16 if config.candidate_rows == "bfloat16" else None
+    def rounding(settings: CacheSettings) -> torch.dtype | None:
+        """Return the type that candidate rows are rounded to; None: they are not rounded."""
+        return torch.bfloat16 if settings.candidate_rows == "bfloat16" else None
 
     # Training.
 
@@ -145,19 +145,19 @@ class Kernels:
     ) -> Negatives:
         """Draw ``count`` negatives of each triple from its head cache or its tail cache.
 
-        How, says the configuration: by importance, the best, or any. Its temperature is that of
-        the refresh alone.
+        The settings say how: by importance, the best, or any. The temperature belongs to the
+        refresh alone.
         """
         drawn = []
         for cache, key in zip(asked.sides, asked.keys, strict=True):
             cached = cache.ids[key].long()
             scores = cached.new_zeros(cached.shape, dtype=torch.float32)
-            if asked.config.draw != "uniform":
+            if asked.settings.draw != "uniform":
                 anchor, relation = cache.anchor[key], cache.relation[key]
                 scores = asked.model.score_candidates(cache.side, anchor, relation, cached)
             # Of the two sides one is used: they may share the noise.
             noise = random.gumbel(self.bits(SLOT, asked.seed, asked.tick, *cached.shape))
-            drawn.append(cached.gather(1, select(asked.config.draw, scores, count, noise)))
+            drawn.append(cached.gather(1, select(asked.settings.draw, scores, count, noise)))
         head, tail = drawn
         return batch.corrupt(replace_head, head, tail)
 
@@ -185,17 +185,17 @@ class Kernels:
         the order that they had: drawing the third, say, gives the same on every path. Where there
         are fewer than N1 to keep, they are taken again in turn, in any order.
         """
-        model, config, is_known = asked.model, asked.config, asked.is_known
+        model, settings, is_known = asked.model, asked.settings, asked.is_known
         for cache, key in zip(asked.sides, asked.keys, strict=True):
             key = key[key >= 0].unique()
-            slot = torch.arange(config.n1 + config.n2, device=key.device).unsqueeze(0)
+            slot = torch.arange(settings.n1 + settings.n2, device=key.device).unsqueeze(0)
             row = key.unsqueeze(1)
             start = random.stream(asked.seed, asked.tick, cache.fresh)
-            own = torch.zeros_like(row) if config.shared_candidates else row
-            fresh = random.whole(random.bits(start, own, slot[:, config.n1 :]), model.entities)
+            own = torch.zeros_like(row) if settings.shared_candidates else row
+            fresh = random.whole(random.bits(start, own, slot[:, settings.n1 :]), model.entities)
             fresh = fresh.expand(len(key), -1)
             candidates = torch.cat([cache.ids[key].long(), fresh], dim=1)  # [keys, N1 + N2]
-            excluded = repeated(candidates) if config.candidates == "set" else None
+            excluded = repeated(candidates) if settings.candidates == "set" else None
             if is_known is not None:
                 known = is_known(cache.side, row, candidates)
                 excluded = known if excluded is None else excluded | known
@@ -204,15 +204,17 @@ class Kernels:
                 cache.anchor[key],
                 cache.relation[key],
                 candidates,
-                self.rounding(config),
+                self.rounding(settings),
             )
             # A set gives each entity one noise, wherever in the row it stands.
-            index = candidates if config.candidates == "set" else slot
+            index = candidates if settings.candidates == "set" else slot
             start = random.stream(asked.seed, asked.tick, cache.noise)
             noise = random.gumbel(random.bits(start, row, index))
-            chosen = select(config.refresh, scores, config.n1, noise, config.temperature, excluded)
+            chosen = select(
+                settings.refresh, scores, settings.n1, noise, settings.temperature, excluded
+            )
             kept = candidates.gather(1, chosen.sort(1).values)
-            cache.ids[key] = (kept.sort(1).values if config.candidates == "set" else kept).int()
+            cache.ids[key] = (kept.sort(1).values if settings.candidates == "set" else kept).int()
 
     # What probes count.
 

@@ -19,7 +19,7 @@ from nscaching.probes.config import ProbeConfig
 from nscaching.probes.repeats import RepeatMeter
 from nscaching.probes.watch import Watch, watched_triples
 from nscaching.samplers import Sampler
-from nscaching.samplers.cache import NSCaching
+from nscaching.samplers.cached import NSCaching
 from nscaching.training.batches import TrainingTriples
 from nscaching.training.objective import choose_objective
 
@@ -65,7 +65,7 @@ class Probes:
             self.repeats = RepeatMeter(asked.probe_repeats, relation, relations, sampler)
         self.changes = None
         if asked.probe_changes:
-            self.changes = ChangeMeter(self._cache("--probe-changes").cache, seed, kernels)
+            self.changes = ChangeMeter(self._cache("--probe-changes").cache.rows, seed, kernels)
         if asked.snapshots:
             self._cache("--snapshots")
         self.watch = None

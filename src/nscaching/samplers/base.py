@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import ClassVar, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.data.index import Side
 from nscaching.errors import UserError
 from nscaching.kernels import Kernels
 from nscaching.kernels.batch import Batch, Negatives
-from nscaching.kernels.choose import select
-from nscaching.kernels.state import State, join, part, restore_random
+from nscaching.kernels.state import State, join, part
 from nscaching.models import Model
 from nscaching.registry import Registry
+from nscaching.samplers.draws import Draws
 
 __all__ = ["SAMPLERS", "Negatives", "Sampler"]
-
-# A choice among all entities is made for as many keys at once as have this many pairs in all.
-CHOICE_PAIRS = 1 << 22
-
-# Known triples are drawn anew this often; then the few that are left choose among all entities.
-REDRAWS = 10
 
 
 class Sampler(ABC):
@@ -44,7 +35,11 @@ class Sampler(ABC):
     """
 
     has_cache: ClassVar[bool] = False
-    """Whether it refreshes a cache of the keys of a batch."""
+    """Whether it refreshes a cache of the keys of a batch.
+
+    The constructor of such a sampler also takes ``progress``, which receives (done, total) while
+    the cache is filled.
+    """
 
     usual_count: ClassVar[int] = 1
     """Negatives of each triple where the configuration leaves it open."""
@@ -61,27 +56,23 @@ class Sampler(ABC):
         self.count = config.negatives or self.usual_count
         self.kernels = kernels or Kernels()
         self.entities = len(graph.entities)
-        self.random = torch.Generator(device).manual_seed(seed)
-        """For what happens seldom; the draws of a step are a function of seed and tick."""
-        self.tick = torch.zeros((), dtype=torch.int64, device=device)
+        self.draws = self.new_draws(graph, seed)
+        self.tick = self.draws.tick
         """Number of the step."""
-        if (self.side or config.side) == "bernoulli":
-            self.head_probability = _tensor(graph.head_probability, device)  # [|R|]
-        else:
-            self.head_probability = torch.full((len(graph.relations),), 0.5, device=device)
-        self._known: dict[Side, Tensor] = {}
-        self._exhausted: dict[Side, Tensor] = {}
-        """For each key, whether every entity makes a training triple of it."""
-        if config.filter_known:
-            for side, index in graph.train_index.items():
-                self._known[side] = _tensor(index.pair_codes(self.entities), device)
-                full = np.diff(index.offsets) == self.entities
-                self._exhausted[side] = _tensor(full, device)
+        self.head_probability = self.draws.head_probability  # [|R|]
 
-    def fill(  # noqa: B027  (most have nothing to fill)
-        self, progress: Callable[[int, int], None] = lambda done, of: None
-    ) -> None:
-        """Make what the first step draws from, where that may take long."""
+    def new_draws(self, graph: KnowledgeGraph, seed: int) -> Draws:
+        """Make the random numbers, and what the first step draws from."""
+        return Draws(
+            graph.train_index,
+            self.entities,
+            len(graph.relations),
+            side=self.side or self.config.side,
+            filter_known=self.config.filter_known,
+            device=self.device,
+            seed=seed,
+            kernels=self.kernels,
+        )
 
     def begin_epoch(self, epoch: int) -> None:  # noqa: B027  (most samplers need not hear)
         """Hear that an epoch (1, 2, …) begins."""
@@ -126,70 +117,22 @@ class Sampler(ABC):
 
     def checkpoint(self) -> State:
         """Return all that an interrupted training needs to go on as if it had not been."""
-        own = {"tick": self.tick, "random": self.random.get_state()}
-        return own | join(state=self.state())
+        return self.draws.checkpoint() | join(state=self.state())
 
     def restore(self, state: State) -> None:
         """Take what a checkpoint holds."""
-        self.tick.copy_(state["tick"])
-        restore_random(self.random, state["random"], self.seed + int(state["tick"]))
+        self.draws.restore(state)
         kept = part(state, "state")
         for name, tensor in self.state().items():
             tensor.copy_(kept[name])
 
-    def is_known(self, side: Side, key: Tensor, entity: Tensor) -> Tensor:
-        """Tell whether an entity completes the key to a training triple (``filter_known`` only)."""
-        code = key * self.entities + entity
-        codes = self._known[side]
-        place = torch.searchsorted(codes, code).clamp_(max=len(codes) - 1)
-        return codes[place] == code
-
     def choose_head(self, batch: Batch) -> Tensor:
-        """Choose for each triple [B] whether its head is to be replaced, else its tail."""
-        replace_head = self.kernels.coin(batch, self.head_probability, self.seed, self.tick)
-        if not self.config.filter_known:
-            return replace_head
-        # Where one side has nothing but known triples, the other has to serve.
-        no_head, no_tail = (self._exhausted[side][batch.key(side)] for side in Side)
-        return torch.where(no_head == no_tail, replace_head, no_tail)
-
-    def unknown_entities(self, batch: Batch, replace_head: Tensor, count: int) -> Tensor:
-        """Draw entities [B, count] that make no training triple in place of head or tail."""
-        chosen = torch.empty(len(batch), count, dtype=torch.int64, device=self.device)
-        for side, mine in ((Side.HEAD, replace_head), (Side.TAIL, ~replace_head)):
-            key = batch.key(side)[mine].repeat_interleave(count)
-            entity = self.random_entities(len(key))
-            for _ in range(REDRAWS):
-                known = self.is_known(side, key, entity)
-                entity = torch.where(known, self.random_entities(len(key)), entity)
-            known = self.is_known(side, key, entity)
-            entity[known] = self.choose_entities(side, key[known], 1).squeeze(1)
-            chosen[mine] = entity.view(-1, count)
-        return chosen
+        """Choose for each triple [B] whether to replace its head, else its tail."""
+        return self.draws.choose_head(batch)
 
     def random_entities(self, *shape: int) -> Tensor:
         """Draw entities, each equally likely."""
-        return torch.randint(self.entities, shape, generator=self.random, device=self.device)
-
-    def choose_entities(self, side: Side, key: Tensor, count: int) -> Tensor:
-        """Choose ``count`` entities for each key, all different: key [n] → ids [n, count].
-
-        With ``filter_known`` they make no training triple; where fewer than ``count`` are left,
-        those are taken again, and where none is left, any.
-        """
-        everyone = torch.arange(self.entities, device=self.device)
-        chosen = []
-        for some in key.split(max(1, CHOICE_PAIRS // self.entities)):
-            equal = torch.zeros(len(some), self.entities, device=self.device)
-            known = None
-            if self.config.filter_known:
-                known = self.is_known(side, some.unsqueeze(1), everyone)
-            chosen.append(select("uniform", equal, count, self.random, excluded=known))
-        return torch.cat(chosen)
-
-
-def _tensor(array: object, device: torch.device) -> Tensor:
-    return torch.as_tensor(array, device=device)
+        return self.draws.random_entities(*shape)
 
 
 SAMPLERS: Registry[Sampler] = Registry("sampler", Sampler, "nscaching.samplers")  # type: ignore[type-abstract]

@@ -1,15 +1,17 @@
-"""NSCaching (Zhang et al., 2019): negatives from a small cache of high-scoring entities."""
+"""The negative cache of NSCaching (Zhang et al., 2019), for any PyTorch training loop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, cast
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from nscaching.config import TrainConfig
-from nscaching.data.graph import KnowledgeGraph
-from nscaching.data.index import Side
+from nscaching.data.index import AnswerIndex, Ids, Side
 from nscaching.errors import UserError
 from nscaching.kernels import (
     HEAD_FRESH,
@@ -19,148 +21,361 @@ from nscaching.kernels import (
     CacheAccess,
     CacheSide,
     Kernels,
+    choose_kernels,
 )
 from nscaching.kernels.batch import Batch, Negatives
 from nscaching.kernels.choose import repeated
 from nscaching.models import Model
-from nscaching.samplers.base import SAMPLERS, Sampler
+from nscaching.samplers.draws import Draws, SideRule
+from nscaching.settings import CacheSettings, Strategy
 
-__all__ = ["NSCaching"]
+__all__ = ["NegativeCache", "ScoreFunction"]
 
-# Fresh candidates and noise of the head side, then of the tail side.
-PURPOSES = ((HEAD_FRESH, HEAD_NOISE), (TAIL_FRESH, TAIL_NOISE))
+Score = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""score(h, r, t) of ids whose shapes broadcast; the higher, the more plausible."""
 
-# The start fills the cache for this many keys at once and draws anew, this often, what may not be
-# cached; then the keys that have few entities to choose from choose among all.
+LongArray = Tensor | npt.NDArray[Any] | Sequence[int]
+
+# Purposes of the random numbers: fresh candidates and noise of each side.
+PURPOSES = {Side.HEAD: (HEAD_FRESH, HEAD_NOISE), Side.TAIL: (TAIL_FRESH, TAIL_NOISE)}
+
+# The start fills this many rows at once and redraws excluded entities this often; rows that still
+# hold one, because few entities remain, choose among all entities.
 FILL_ROWS = 16384
 FILL_ROUNDS = 8
 
 
-@SAMPLERS.register("nscaching")
-class NSCaching(Sampler):
-    """Keeps N1 entities for every (r, t) and every (h, r) of training; draws negatives from them.
+class NegativeCache:
+    """Keeps N1 high-scoring negatives for every query (h, r, ?) and (?, r, t) of training.
 
-    ``cache[side]`` is int32 [keys, N1]; ``fill`` begins it with random entities. A refresh scores
-    the cached ones and N2 random draws and keeps N1 of them; it happens once per key and batch,
-    however many triples share the key.
+    cache = NegativeCache(triples, num_entities, num_relations, n1=50, n2=50, seed=0)
+    for h, r, t in loader:
+        negatives = cache.sample(h, r, t)   # .entity and .head, .tail [B, k]; .replace_head [B]
+        cache.refresh(h, r, t, score)       # score(h, r, t) broadcasts, higher is better
+        ...                                 # loss and gradient step
+
+    ``sample`` draws negatives from the rows of a batch (Algorithm 2, steps 5 to 7). ``refresh``
+    scores the cached entities and N2 random ones, and keeps N1 of them (Algorithm 3), once per
+    query however many triples of the batch share the query. A refresh in some epochs only is the
+    paper's lazy update.
     """
-
-    one_side = True
-    has_cache = True
 
     def __init__(
         self,
-        graph: KnowledgeGraph,
-        config: TrainConfig,
-        device: torch.device,
-        seed: int,
-        kernels: Kernels | None = None,
+        triples: Tensor | npt.NDArray[Any],
+        num_entities: int,
+        num_relations: int,
+        n1: int = 50,
+        n2: int = 50,
+        *,
+        seed: int = 0,
+        draw: Strategy = "uniform",
+        refresh: Strategy = "importance",
+        temperature: float = 1.0,
+        candidates: Literal["set", "slots"] = "set",
+        shared_candidates: bool = False,
+        candidate_rows: Literal["float32", "bfloat16"] = "float32",
+        side: SideRule = "bernoulli",
+        refresh_side: Literal["both", "drawn"] = "both",
+        filter_known: bool = False,
+        device: torch.device | str | None = None,
+        kernels: Kernels | str = "auto",
+        index: Mapping[Side, AnswerIndex] | None = None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
-        super().__init__(graph, config, device, seed, kernels)
-        if config.n1 > self.entities:
-            raise UserError(
-                f"--n1 {config.n1} is larger than the number of entities, {self.entities:,}; "
-                "give a smaller --n1"
-            )
-        if self.count > config.n1:
-            raise UserError(
-                f"--negatives {self.count} is more than a cache holds, --n1 {config.n1}; "
-                "give fewer, or a larger --n1"
-            )
-        self.refreshing = True
+        """Fill the cache of the training triples [n, 3], columns (head, relation, tail).
+
+        - ``draw``: how a negative is drawn from a row; "importance" and "top" need scores.
+        - ``refresh``: which candidates survive; ``temperature`` divides their scores.
+        - ``candidates``: a "set" holds each entity once, "slots" may repeat an entity.
+        - ``shared_candidates``: all queries of a batch share the fresh candidates.
+        - ``candidate_rows``: precision of the entity rows in compiled refreshes.
+        - ``side``: head or tail by tph / (tph + hpt) of the relation, or by a fair coin.
+        - ``refresh_side``: both rows of a triple, or the row of the last ``sample`` only.
+        - ``filter_known``: no training triple becomes a negative.
+        - ``device``: where the cache lives; by default, where ``triples`` are.
+        - ``index``: the answer index of the triples, where it exists already.
+        """
+        n = num_entities, num_relations
+        settings = CacheSettings(
+            n1, n2, draw, refresh, temperature, candidates, shared_candidates, candidate_rows
+        )
+        _check(settings, num_entities)
+        if device is None:
+            device = triples.device if isinstance(triples, Tensor) else "cpu"
+        self.device = torch.device(device)
+        if isinstance(kernels, str):
+            kernels = choose_kernels(kernels, self.device)
+        if index is None:
+            index = _index(_columns(triples, *n), num_relations)
+        self.entities, self.relations = n
+        self.settings, self.refresh_side, self.kernels = settings, refresh_side, kernels
+        self.draws = Draws(
+            index, *n, side=side, filter_known=filter_known, device=self.device, seed=seed,
+            kernels=kernels,
+        )  # fmt: skip
         self.sides: dict[Side, CacheSide] = {}
-        for (side, index), purposes in zip(graph.train_index.items(), PURPOSES, strict=True):
-            # A key is a query: its anchor and relation say all that scoring needs.
-            codes = torch.from_numpy(index.codes).to(device)
-            anchor, relation = codes // index.relations, codes % index.relations
-            ids = torch.zeros(len(index), config.n1, dtype=torch.int32, device=device)
-            self.sides[side] = CacheSide(side, ids, anchor, relation, *purposes)
-        self.cache = {side: cache.ids for side, cache in self.sides.items()}
+        for asked in Side:
+            # A key is a query: anchor and relation are all that scoring needs.
+            codes = torch.from_numpy(index[asked].codes).to(self.device)
+            anchor, relation = codes // num_relations, codes % num_relations
+            ids = torch.empty(len(codes), n1, dtype=torch.int32, device=self.device)
+            self.sides[asked] = CacheSide(asked, ids, anchor, relation, *PURPOSES[asked])
+        self._codes: dict[Side, Tensor] = {}
+        self._drawn: Negatives | None = None
+        self._fill(progress)
 
-    def begin_epoch(self, epoch: int) -> None:
-        """Refresh in the first of every lazy + 1 epochs only."""
-        self.refreshing = (epoch - 1) % (self.config.lazy + 1) == 0
+    # One step.
 
-    @property
-    def in_torch(self) -> bool:
-        """Drawing by score is torch's, and so is the search for what is known."""
-        return self.config.filter_known or self.config.draw != "uniform"
+    def sample(
+        self,
+        head: LongArray,
+        relation: LongArray,
+        tail: LongArray,
+        k: int = 1,
+        score: Score | Model | None = None,
+    ) -> Negatives:
+        """Draw k negatives for each training triple [B], all of one side.
 
-    def phase(self) -> object:
-        """Steps with a refresh do more; with what is known to be left out, none is like another."""
-        if self.config.filter_known:
-            return None
-        return "refresh" if self.refreshing else "draw"
+        ``entity`` [B, k] of the result replaces the head where ``replace_head`` [B], else the tail;
+        ``head`` and ``tail`` [B, k] are the whole false triples. ``score`` is needed where
+        ``draw`` is "importance" or "top".
+        """
+        batch = self.batch(head, relation, tail)
+        if not 1 <= k <= self.settings.n1:
+            raise UserError(f"k = {k} is not in 1 … n1 = {self.settings.n1}, the size of a row")
+        if score is None and self.settings.draw != "uniform":
+            raise UserError(f"draw = {self.settings.draw!r} needs scores: give score= to sample")
+        self.draws.tick += 1
+        return self.draw(batch, self._model(score), k)
 
-    def negatives(self, batch: Batch, model: Model) -> Negatives:
-        """Draw entities from the head cache or the tail cache of each triple (steps 5 to 7)."""
-        if self.config.draw == "uniform" and not self.config.filter_known:
-            caches = [self.cache[side] for side in Side]
-            chance, count = self.head_probability, self.count
-            self.drawn = self.kernels.draw(
-                batch, chance, self.entities, self.seed, self.tick, caches, count
+    def refresh(
+        self, head: LongArray, relation: LongArray, tail: LongArray, score: Score | Model
+    ) -> None:
+        """Refresh the rows of a batch of training triples [B] by the scores of now.
+
+        ``score`` is a function of ids whose shapes broadcast, or a model of this package, whose
+        rows go through compiled kernels.
+        """
+        self.update(self.batch(head, relation, tail), self._model(score))
+
+    def batch(self, head: LongArray, relation: LongArray, tail: LongArray) -> Batch:
+        """Return training triples [B] with the keys of their two queries."""
+        h, r, t = (
+            torch.as_tensor(ids, dtype=torch.int64, device=self.device).reshape(-1)
+            for ids in (head, relation, tail)
+        )
+        return Batch(h, r, t, self._key(Side.HEAD, t, r), self._key(Side.TAIL, h, r))
+
+    def draw(self, batch: Batch, model: Model | None, count: int = 1) -> Negatives:
+        """Draw negatives for triples whose keys are known; ``tick`` is the number of the step."""
+        draws = self.draws
+        if self.settings.draw == "uniform" and not draws.filter_known:
+            rows = [self.rows[side] for side in Side]
+            self._drawn = self.kernels.draw(
+                batch, draws.head_probability, self.entities, draws.seed, draws.tick, rows, count
             )
-            return self.drawn
-        replace_head = self.choose_head(batch)
-        asked = self._access([batch.key(side) for side in Side], model)
-        self.drawn = self.kernels.draw_by_score(batch, replace_head, asked, self.count)
-        return self.drawn
+        else:
+            replace_head = draws.choose_head(batch)
+            asked = self._access([batch.key(side) for side in Side], model)
+            self._drawn = self.kernels.draw_by_score(batch, replace_head, asked, count)
+        return self._drawn
 
     def update(self, batch: Batch, model: Model) -> None:
-        """Refresh the head cache and the tail cache of the batch (step 8, Algorithm 3)."""
-        if not self.refreshing:
-            return
+        """Refresh the rows of triples whose keys are known."""
         keys = [batch.key(side) for side in Side]
-        if self.config.refresh_side == "drawn":
-            assert self.drawn.replace_head is not None
-            drawn = (self.drawn.replace_head, ~self.drawn.replace_head)
-            keys = [key.where(mine, -1) for key, mine in zip(keys, drawn, strict=True)]
+        if self.refresh_side == "drawn":
+            drawn = None if self._drawn is None else self._drawn.replace_head
+            if drawn is None or len(drawn) != len(batch):
+                raise UserError("refresh_side = 'drawn' needs a sample of the same batch before")
+            keys = [key.where(mine, -1) for key, mine in zip(keys, (drawn, ~drawn), strict=True)]
         self.kernels.refresh(self._access(keys, model))
 
-    def _access(self, keys: list[Tensor], model: Model) -> CacheAccess:
-        is_known = self.is_known if self.config.filter_known else None
+    # What the cache holds.
+
+    @property
+    def rows(self) -> dict[Side, Tensor]:
+        """The cached entities of every query, int32 [queries, N1] for each side."""
+        return {side: cache.ids for side, cache in self.sides.items()}
+
+    def entries(
+        self, head: int | None = None, relation: int | None = None, tail: int | None = None
+    ) -> Tensor:
+        """Return the cached entities [N1] of (head, relation, ?) or (?, relation, tail)."""
+        if relation is None or (head is None) == (tail is None):
+            raise UserError("entries takes relation and one of head and tail")
+        side, anchor = (Side.TAIL, head) if head is not None else (Side.HEAD, tail)
+        key = self._key(side, *(torch.tensor([i], device=self.device) for i in (anchor, relation)))
+        return self.rows[side][key[0]].long()
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the cache in bytes: the cached entities and the queries that they belong to."""
+        held = [t for c in self.sides.values() for t in (c.ids, c.anchor, c.relation)]
+        return sum(tensor.nbytes for tensor in (*held, *self._codes.values()))
+
+    def __repr__(self) -> str:
+        heads, tails = (f"{len(self.rows[side]):,}" for side in Side)
+        return (
+            f"NegativeCache({heads} queries for heads, {tails} for tails, n1={self.settings.n1}, "
+            f"n2={self.settings.n2}, {self.nbytes / 2**20:.1f} MiB on {self.device})"
+        )
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the cached entities and the state of the random numbers, as tensors."""
+        rows = {f"{side.value}_cache": ids for side, ids in self.rows.items()}
+        return {**rows, "queries": self._digest(), **self.draws.checkpoint()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from the state of a cache of the same training triples and the same N1."""
+        if not torch.equal(state["queries"].cpu(), self._digest()):
+            raise UserError("the state belongs to a cache of other training triples")
+        for side, ids in self.rows.items():
+            kept = state[f"{side.value}_cache"]
+            if kept.shape != ids.shape:
+                raise UserError(f"the state holds n1 = {kept.shape[1]}, not {ids.shape[1]}")
+            ids.copy_(kept)
+        self.draws.restore(dict(state))
+
+    def _digest(self) -> Tensor:
+        """Return a checksum [4] of all queries."""
+        digest = hashlib.sha256()
+        for side in Side:
+            digest.update(self._all_codes(side).cpu().numpy().tobytes())
+        return torch.from_numpy(np.frombuffer(digest.digest(), np.int64).copy())
+
+    # Keys: the number of a query in ascending order of anchor·|R| + relation.
+
+    def _all_codes(self, side: Side) -> Tensor:
+        if side not in self._codes:
+            cache = self.sides[side]
+            self._codes[side] = cache.anchor * self.relations + cache.relation
+        return self._codes[side]
+
+    def _key(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
+        """Return the keys [B] of queries, or raise a UserError that names an unknown query."""
+        codes, code = self._all_codes(side), anchor * self.relations + relation
+        key = torch.searchsorted(codes, code).clamp_(max=len(codes) - 1)
+        unknown = (codes[key] != code) | (relation < 0) | (relation >= self.relations)
+        if unknown.any():
+            row = int(unknown.nonzero()[0, 0])
+            ids = int(anchor[row]), int(relation[row])
+            query = f"(?, {ids[1]}, {ids[0]})" if side is Side.HEAD else f"({ids[0]}, {ids[1]}, ?)"
+            raise UserError(f"the training triples have no query {query}, so no cache of it")
+        return key
+
+    def _access(self, keys: list[Tensor], model: Model | None) -> CacheAccess:
+        draws = self.draws
+        known = draws.is_known if draws.filter_known else None
         sides = list(self.sides.values())
-        return CacheAccess(sides, keys, model, self.config, self.seed, self.tick, is_known)
+        # A uniform draw asks no model.
+        asked = cast(Model, model), self.settings
+        return CacheAccess(sides, keys, *asked, draws.seed, draws.tick, known)
 
-    def state(self) -> dict[str, Tensor]:
-        """Return both caches."""
-        return {f"{side.value}_cache": cache for side, cache in self.cache.items()}
+    def _model(self, score: Score | Model | None) -> Any:  # noqa: ANN401  (None where None was given)
+        if score is None or isinstance(score, Model):
+            return score
+        return ScoreFunction(score, self.entities)
 
-    def _excluded(self, side: Side, key: Tensor, candidates: Tensor) -> Tensor | None:
-        """Mark the candidates [keys, C] that may not be cached: repeats in a set, known triples."""
-        excluded = repeated(candidates) if self.config.candidates == "set" else None
-        if self.config.filter_known:
-            known = self.is_known(side, key.unsqueeze(1), candidates)
-            excluded = known if excluded is None else excluded | known
-        return excluded
+    # The start.
 
-    def fill(self, progress: Callable[[int, int], None] = lambda done, of: None) -> None:
-        """Fill the cache with random entities that may be cached."""
-        keys = sum(map(len, self.cache.values()))
-        done = 0
-        for side, cache in self.cache.items():
-            for key in torch.arange(len(cache), device=self.device).split(FILL_ROWS):
-                cache[key] = self._some_entities(side, key).int()
+    def _fill(self, progress: Callable[[int, int], None]) -> None:
+        """Fill all rows with random entities that may be cached."""
+        total, done = sum(map(len, self.rows.values())), 0
+        for side, ids in self.rows.items():
+            for key in torch.arange(len(ids), device=self.device).split(FILL_ROWS):
+                ids[key] = self._random_row(side, key).int()
                 done += len(key)
-                progress(done, keys)
+                progress(done, total)
 
-    def _some_entities(self, side: Side, key: Tensor) -> Tensor:
+    def _random_row(self, side: Side, key: Tensor) -> Tensor:
         """Draw entities [n, N1] that may be cached for each key [n]."""
-        entities = self.random_entities(len(key), self.config.n1)
+        draws, n1 = self.draws, self.settings.n1
+        entities = draws.random_entities(len(key), n1)
         excluded = self._excluded(side, key, entities)
         if excluded is None:
             return entities
-        rows = excluded.any(1).nonzero().squeeze(1)  # the few that hold what may not be cached
+        rows = excluded.any(1).nonzero().squeeze(1)  # the few with an excluded entity
         excluded = excluded[rows]
         for _ in range(FILL_ROUNDS):
             if not len(rows):
                 return entities
-            fresh = self.random_entities(*entities.shape)[rows]
+            fresh = draws.random_entities(*entities.shape)[rows]
             entities[rows] = torch.where(excluded, fresh, entities[rows])
             again = self._excluded(side, key[rows], entities[rows])
             assert again is not None
             left = again.any(1)
             rows, excluded = rows[left], again[left]
         if len(rows):
-            entities[rows] = self.choose_entities(side, key[rows], self.config.n1)
+            entities[rows] = draws.choose_entities(side, key[rows], n1)
         return entities
+
+    def _excluded(self, side: Side, key: Tensor, candidates: Tensor) -> Tensor | None:
+        """Mark candidates [keys, C] that may not be cached: repeats in a set, known triples."""
+        excluded = repeated(candidates) if self.settings.candidates == "set" else None
+        if self.draws.filter_known:
+            known = self.draws.is_known(side, key.unsqueeze(1), candidates)
+            excluded = known if excluded is None else excluded | known
+        return excluded
+
+
+class ScoreFunction(Model):
+    """A scoring function of the user's, as a model without a query form."""
+
+    def __init__(self, function: Score, entities: int) -> None:
+        super().__init__(entities, 0, 0)
+        self.function = function
+
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """Call the function."""
+        return self.function(head, relation, tail)
+
+    def score_candidates(
+        self,
+        side: Side,
+        anchor: Tensor,
+        relation: Tensor,
+        candidates: Tensor,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """Score candidates [B, K] of queries [B] by broadcasting."""
+        scores = self._score_broadcast(side, anchor, relation, candidates)
+        if scores.shape != candidates.shape:
+            given = "score gave {} for ids of shapes [{n}, 1] and [{n}, {}]; give [{n}, {}]"
+            n, k = candidates.shape
+            raise UserError(given.format(list(scores.shape), k, k, n=n))
+        return scores.float()
+
+
+def _check(settings: CacheSettings, entities: int) -> None:
+    if not 1 <= settings.n1 <= entities:
+        raise UserError(f"n1 = {settings.n1} is not in 1 … {entities}, the number of entities")
+    if settings.n2 < 1:
+        raise UserError(f"n2 = {settings.n2}: a refresh needs at least one fresh candidate")
+    if not 0 < settings.temperature < float("inf"):
+        raise UserError(f"temperature = {settings.temperature} is not a positive number")
+
+
+def _columns(triples: Tensor | npt.NDArray[Any], entities: int, relations: int) -> Ids:
+    """Return the triples as int32 [n, 3], or raise a UserError that names what is wrong."""
+    array = triples.cpu().numpy() if isinstance(triples, Tensor) else np.asarray(triples)
+    if array.ndim != 2 or array.shape[1] != 3 or array.dtype.kind not in "iu":
+        given = f"{array.dtype} {list(array.shape)}"
+        raise UserError(f"triples must be whole numbers [n, 3], not {given}")
+    if not len(array):
+        raise UserError("triples are empty: a cache needs the training triples")
+    bad = ((array < 0) | (array >= (entities, relations, entities))).any(axis=1)
+    if bad.any():
+        row = int(bad.argmax())
+        sizes = f"{entities:,} entities and {relations:,} relations"
+        raise UserError(f"triple {row}, {array[row].tolist()}, is out of range of {sizes}")
+    return array.astype(np.int32)
+
+
+def _index(triples: Ids, relations: int) -> dict[Side, AnswerIndex]:
+    head, relation, tail = triples.T
+    return {
+        side: AnswerIndex.build(anchor, relation, answer, relations)
+        for side in Side
+        for anchor, answer in [side.query(head, tail)]
+    }

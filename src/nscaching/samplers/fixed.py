@@ -26,7 +26,7 @@ class Uniform(Sampler):
                 batch, self.head_probability, self.entities, self.seed, self.tick, (), self.count
             )
         replace_head = self.choose_head(batch)
-        entity = self.unknown_entities(batch, replace_head, self.count)
+        entity = self.draws.unknown_entities(batch, replace_head, self.count)
         return batch.corrupt(replace_head, entity, entity)
 
     @property

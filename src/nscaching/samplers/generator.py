@@ -138,7 +138,7 @@ class KBGAN(Generating):
     def candidates(self, batch: Batch, replace_head: Tensor) -> tuple[Tensor, Tensor]:
         """Draw N1 entities for each triple."""
         if self.config.filter_known:
-            candidates = self.unknown_entities(batch, replace_head, self.config.n1)
+            candidates = self.draws.unknown_entities(batch, replace_head, self.config.n1)
         else:
             bits = self.kernels.bits(ENTITY, self.seed, self.tick, len(batch), self.config.n1)
             candidates = random.whole(bits, self.entities)
@@ -162,7 +162,7 @@ class IGAN(Generating):
         scores = self.generator.score_all_corrupted(*triple, self.kernels.distances)
         if self.config.filter_known:
             as_head, as_tail = (
-                self.is_known(side, batch.key(side).unsqueeze(1), everyone) for side in Side
+                self.draws.is_known(side, batch.key(side).unsqueeze(1), everyone) for side in Side
             )
             known = torch.where(replace_head.unsqueeze(1), as_head, as_tail)
             # Where none is left, known ones have to serve.

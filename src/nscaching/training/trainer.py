@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -72,13 +73,15 @@ class Trainer:
         objective = choose_objective(config, self.model)
         self.kernels = choose_kernels(config.kernels, self.device)
         self.triples = TrainingTriples(graph, self.device, _seed(config, 1), self.kernels.gather)
-        self.sampler = SAMPLERS.get(config.sampler)(
-            graph, config, self.device, _seed(config, 2), self.kernels
-        )
         self.progress = progress
         self.pause: Callable[[bool], None] | None = None
         """Called between steps, with True, and within rankings: where a checkpoint can be made."""
-        self.sampler.fill(lambda done, of: self._report("filling the cache", done, of))
+        sampler = SAMPLERS.get(config.sampler)
+        filling: dict[str, Any] = {}
+        if sampler.has_cache:
+            filling["progress"] = lambda done, of: self._report("filling the cache", done, of)
+        seed = _seed(config, 2)
+        self.sampler = sampler(graph, config, self.device, seed, self.kernels, **filling)
         # The penalty λ/2·‖Θ‖² belongs to the sum over all triples; a batch takes its share.
         share = min(1.0, config.batch_size / len(self.triples))
         strength, cubes = penalty(config, self.model), config.penalty_norm == "n3"

@@ -7,7 +7,6 @@ import torch
 from numba.core import event
 from torch import Tensor
 
-from nscaching.config import TrainConfig
 from nscaching.kernels import random
 from nscaching.kernels.codes import FORMS, KINDS, STRATEGIES
 from nscaching.kernels.cpu import rank as cpu_rank
@@ -18,6 +17,7 @@ from nscaching.kernels.distances import with_gradient
 from nscaching.kernels.learner import Learner, Learning, Scorer
 from nscaching.kernels.reference import CacheAccess, Kernels, Known
 from nscaching.models import Form, Model
+from nscaching.settings import CacheSettings
 
 __all__ = ["NumbaKernels"]
 
@@ -62,12 +62,12 @@ class NumbaKernels(Kernels):
     @torch.no_grad()
     def refresh(self, asked: CacheAccess) -> None:
         """Refresh the keys of each side in place, one pass per key."""
-        model, config, seed, tick = asked.model, asked.config, asked.seed, asked.tick
+        model, settings, seed, tick = asked.model, asked.settings, asked.seed, asked.tick
         if model.form not in FORMS or asked.is_known is not None:
             super().refresh(asked)
             return
         learner = self._learner if self._learner and self._learner.model is model else None
-        rows, shift = self._rows(model, learner, config)
+        rows, shift = self._rows(model, learner, settings)
         seen = self._seen_by_each_thread(model.entities)
         for cache, every in zip(asked.sides, asked.keys, strict=True):
             key = every[every >= 0].unique()
@@ -79,7 +79,7 @@ class NumbaKernels(Kernels):
             direction = NO_ROWS
             if model.form is Form.SHIFTED:
                 direction = model.direction(relation).numpy()
-            scale = np.full(len(key), 1 / np.float32(config.temperature), np.float32)
+            scale = np.full(len(key), 1 / np.float32(settings.temperature), np.float32)
             if (weight := model.weight_of(relation)) is not None:
                 scale *= weight.numpy()
             starts = [
@@ -88,18 +88,18 @@ class NumbaKernels(Kernels):
             ]
             arguments = (
                 cache.ids.numpy(), key.numpy(), query, rows, FORMS[model.form], model.metric, shift,
-                direction, model.unit_projection, config.n2, *starts, config.shared_candidates,
-                STRATEGIES[config.refresh], scale, config.candidates == "set", self._mark,
+                direction, model.unit_projection, settings.n2, *starts, settings.shared_candidates,
+                STRATEGIES[settings.refresh], scale, settings.candidates == "set", self._mark,
             )  # fmt: skip
             self._mark += len(key)  # no mark is used twice, so none need be wiped off
             each = [(*arguments, mine) for mine in seen]
             self.threads.run_each(cpu_refresh.refresh, len(key), each)
 
     def _rows(
-        self, model: Model, learner: NumbaLearner | None, config: TrainConfig
+        self, model: Model, learner: NumbaLearner | None, settings: CacheSettings
     ) -> tuple[Array, Array]:
         """Return the entity rows [|E|, D] and, where entities have shifts of their own, those."""
-        dtype = self.rounding(config)
+        dtype = self.rounding(settings)
         if learner is not None and dtype is None:
             return learner.rows, learner.shift
         shift = (

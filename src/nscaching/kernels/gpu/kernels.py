@@ -151,20 +151,20 @@ class TritonKernels(Kernels):
         self, batch: Batch, replace_head: Tensor, asked: CacheAccess, count: int = 1
     ) -> Negatives:
         """Draw a negative of each triple, one program per triple."""
-        model, config = asked.model, asked.config
+        model, settings = asked.model, asked.settings
         learner = self._learner_of(model)
-        if learner is None or count > 1 or config.draw == "uniform":
+        if learner is None or count > 1 or settings.draw == "uniform":
             return super().draw_by_score(batch, replace_head, asked, count)
         caches = {cache.side: cache.ids for cache in asked.sides}
-        many, entity = max(2, triton.next_power_of_2(config.n1)), torch.empty_like(batch.head)
+        many, entity = max(2, triton.next_power_of_2(settings.n1)), torch.empty_like(batch.head)
         draw.draw_by_score[(len(batch),)](
             batch.head, batch.relation, batch.tail, replace_head, batch.head_key, batch.tail_key,
             caches[Side.HEAD], caches[Side.TAIL], self.seeds(asked.seed, asked.tick.device),
             asked.tick, learner.rows, learner.relations, learner.directions, learner.shift, entity,
-            N1=config.n1, C=many, D=learner.rows.shape[1], CHUNK=CHUNK,
+            N1=settings.n1, C=many, D=learner.rows.shape[1], CHUNK=CHUNK,
             KIND=learner.kind, FORM=FORMS[model.form], NORM=model.metric,
             UNIT=model.unit_projection, HAS_SHIFT=bool(learner.projection),
-            STRATEGY=STRATEGIES[config.draw], SLOT=SLOT,
+            STRATEGY=STRATEGIES[settings.draw], SLOT=SLOT,
             num_warps=warps_of(model.form, many, learner.rows.shape[1]),
         )  # fmt: skip
         return batch.corrupt(replace_head, entity, entity)
@@ -172,12 +172,12 @@ class TritonKernels(Kernels):
     @torch.no_grad()
     def refresh(self, asked: CacheAccess) -> None:
         """Refresh the keys of each side in place, one program per key."""
-        model, config, seed, tick = asked.model, asked.config, asked.seed, asked.tick
+        model, settings, seed, tick = asked.model, asked.settings, asked.seed, asked.tick
         if model.form not in FORMS or asked.is_known is not None:
             super().refresh(asked)
             return
         learner = self._learner_of(model)
-        bfloat16 = config.candidate_rows == "bfloat16"
+        bfloat16 = settings.candidate_rows == "bfloat16"
         if learner is not None:
             rows = learner.rounded_rows() if bfloat16 else learner.rows
             tables = (learner.rows, learner.relations, learner.directions, learner.shift)
@@ -190,7 +190,7 @@ class TritonKernels(Kernels):
             tables = (rows, rows, rows, rows if shift is None else shift)
             kind, has_shift = forms.GIVEN.value, shift is not None
             rows = rows.bfloat16() if bfloat16 else rows
-        size, many = rows.shape[1], triton.next_power_of_2(config.n1 + config.n2)
+        size, many = rows.shape[1], triton.next_power_of_2(settings.n1 + settings.n2)
         warps = warps_of(model.form, many, size)
         for cache, key in zip(asked.sides, asked.keys, strict=True):
             owner, n = self._owner(cache), len(key)
@@ -207,14 +207,14 @@ class TritonKernels(Kernels):
             refresh.refresh[(n,)](
                 key, owner, cache.ids, cache.anchor, cache.relation,
                 self.seeds(seed, tick.device), tick, rows, *tables, query, direction,
-                rows if weight is None else weight, model.entities, float(config.temperature),
-                -1.0 if cache.side is Side.HEAD else 1.0, N1=config.n1, N2=config.n2,
+                rows if weight is None else weight, model.entities, float(settings.temperature),
+                -1.0 if cache.side is Side.HEAD else 1.0, N1=settings.n1, N2=settings.n2,
                 C=many, D=size, CHUNK=CHUNK,
                 KIND=kind, FORM=FORMS[model.form],
                 NORM=model.metric, UNIT=model.unit_projection, HAS_SHIFT=has_shift,
-                HAS_WEIGHT=weight is not None, STRATEGY=STRATEGIES[config.refresh],
-                SHARED=config.shared_candidates,
-                DISTINCT=config.candidates == "set", FRESH=cache.fresh, NOISE=cache.noise,
+                HAS_WEIGHT=weight is not None, STRATEGY=STRATEGIES[settings.refresh],
+                SHARED=settings.shared_candidates,
+                DISTINCT=settings.candidates == "set", FRESH=cache.fresh, NOISE=cache.noise,
                 num_warps=warps,
             )  # fmt: skip
 

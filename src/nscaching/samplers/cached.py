@@ -1,0 +1,102 @@
+"""The sampler ``nscaching``: negatives from the negative cache."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from nscaching.config import TrainConfig
+from nscaching.data.graph import KnowledgeGraph
+from nscaching.data.index import Side
+from nscaching.errors import UserError
+from nscaching.kernels import Kernels
+from nscaching.kernels.batch import Batch, Negatives
+from nscaching.models import Model
+from nscaching.samplers.base import SAMPLERS, Sampler
+from nscaching.samplers.cache import NegativeCache
+from nscaching.samplers.draws import Draws
+from nscaching.settings import CacheSettings
+
+__all__ = ["NSCaching"]
+
+
+@SAMPLERS.register("nscaching")
+class NSCaching(Sampler):
+    """Draws negatives from a ``NegativeCache`` and refreshes the rows of every batch."""
+
+    one_side = True
+    has_cache = True
+    refreshing = True
+    """Whether the rows of a batch are refreshed in this epoch."""
+
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        config: TrainConfig,
+        device: torch.device,
+        seed: int,
+        kernels: Kernels | None = None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> None:
+        self.progress = progress
+        super().__init__(graph, config, device, seed, kernels)
+
+    def new_draws(self, graph: KnowledgeGraph, seed: int) -> Draws:
+        """Make the cache, which has the random numbers."""
+        config, entities = self.config, len(graph.entities)
+        if config.n1 > entities:
+            raise UserError(
+                f"--n1 {config.n1} is larger than the number of entities, {entities:,}; "
+                "give a smaller --n1"
+            )
+        if self.count > config.n1:
+            raise UserError(
+                f"--negatives {self.count} is more than a cache holds, --n1 {config.n1}; "
+                "give fewer, or a larger --n1"
+            )
+        self.cache = NegativeCache(
+            graph.train,
+            entities,
+            len(graph.relations),
+            seed=seed,
+            side=config.side,
+            refresh_side=config.refresh_side,
+            filter_known=config.filter_known,
+            device=self.device,
+            kernels=self.kernels,
+            index=graph.train_index,
+            progress=self.progress,
+            **{f.name: getattr(config, f.name) for f in dataclasses.fields(CacheSettings)},
+        )
+        return self.cache.draws
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Refresh in the first of every lazy + 1 epochs only."""
+        self.refreshing = (epoch - 1) % (self.config.lazy + 1) == 0
+
+    @property
+    def in_torch(self) -> bool:
+        """Torch draws by score and searches for known triples; compiled loops do the rest."""
+        return self.config.filter_known or self.config.draw != "uniform"
+
+    def phase(self) -> object:
+        """Steps with a refresh do more; with known triples left out, each step differs."""
+        if self.config.filter_known:
+            return None
+        return "refresh" if self.refreshing else "draw"
+
+    def negatives(self, batch: Batch, model: Model) -> Negatives:
+        """Draw from the head cache or the tail cache of each triple (steps 5 to 7)."""
+        return self.cache.draw(batch, model, self.count)
+
+    def update(self, batch: Batch, model: Model) -> None:
+        """Refresh the head cache and the tail cache of the batch (step 8, Algorithm 3)."""
+        if self.refreshing:
+            self.cache.update(batch, model)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return both caches."""
+        return {f"{side.value}_cache": self.cache.rows[side] for side in Side}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -101,6 +101,8 @@ class NegativeCache:
             n1, n2, draw, refresh, temperature, candidates, shared_candidates, candidate_rows
         )
         _check(settings, num_entities)
+        _check_choice("side", side, SideRule)
+        _check_choice("refresh_side", refresh_side, Literal["both", "drawn"])
         if device is None:
             device = triples.device if isinstance(triples, Tensor) else "cpu"
         self.device = torch.device(device)
@@ -347,7 +349,15 @@ class ScoreFunction(Model):
         return scores.float()
 
 
+def _check_choice(name: str, value: object, choices: Any) -> None:  # noqa: ANN401  (a Literal)
+    if value not in get_args(choices):
+        raise UserError(f"{name} = {value!r} is unknown; known: {', '.join(get_args(choices))}")
+
+
 def _check(settings: CacheSettings, entities: int) -> None:
+    for name, hint in get_type_hints(CacheSettings).items():
+        if get_origin(hint) is Literal:
+            _check_choice(name, getattr(settings, name), hint)
     if not 1 <= settings.n1 <= entities:
         raise UserError(f"n1 = {settings.n1} is not in 1 … {entities}, the number of entities")
     if settings.n2 < 1:

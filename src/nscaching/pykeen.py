@@ -1,0 +1,266 @@
+"""The negative cache in PyKEEN: ``import nscaching.pykeen``, then ``negative_sampler="nscaching"``.
+
+PyKEEN's negative samplers see a batch of triples and neither the model nor the step. PyKEEN's
+training loop has both, and resolvers are PyKEEN's way to add classes. So this module registers two
+classes: a sampler, and a training loop that hands its model to the sampler. The training loop is
+PyKEEN's sLCWA loop otherwise, and becomes the default of the resolver, so that naming the sampler
+is enough. A batch is sampled just before its gradient step: drawing and refreshing there is
+Algorithm 2 of the paper.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping
+from typing import IO, Any, ClassVar
+
+import torch
+from pykeen.models import ERModel
+from pykeen.models import Model as PykeenModel
+from pykeen.nn.modules import (
+    ComplExInteraction,
+    DistMultInteraction,
+    RotatEInteraction,
+    TransEInteraction,
+)
+from pykeen.sampling import NegativeSampler, negative_sampler_resolver
+from pykeen.training import SLCWATrainingLoop, training_loop_resolver
+from torch import Tensor
+from torch.utils.data import DataLoader, get_worker_info
+
+from nscaching.data.index import Side
+from nscaching.errors import UserError
+from nscaching.models import Form, Model
+from nscaching.samplers.cache import NegativeCache
+
+__all__ = ["NSCachingNegativeSampler", "NSCachingTrainingLoop"]
+
+KEY = "nscaching"
+"""Where a checkpoint of PyKEEN keeps the state of the cache."""
+
+_File = IO[bytes] | str | pathlib.Path
+
+# Candidates that a model without a compiled form scores at once.
+PIECE = 1 << 14
+
+
+class NSCachingNegativeSampler(NegativeSampler):
+    """Draws negatives from a cache of high-scoring ones and refreshes the cache with every batch.
+
+    The keyword arguments are those of ``NegativeCache`` (n1, n2, seed, draw, refresh, temperature,
+    candidates, side, …) and those of PyKEEN's ``NegativeSampler``.
+    """
+
+    hpo_default: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        **NegativeSampler.hpo_default,
+        "n1": {"type": int, "low": 10, "high": 90, "q": 20},
+        "n2": {"type": int, "low": 10, "high": 90, "q": 20},
+    }
+
+    def __init__(
+        self,
+        *,
+        mapped_triples: Tensor,
+        num_entities: int | None = None,
+        num_relations: int | None = None,
+        num_negs_per_pos: int | None = None,
+        filtered: bool = False,
+        filterer: Any = None,  # noqa: ANN401  (PyKEEN's hint: a name, a class or an object)
+        filterer_kwargs: Mapping[str, Any] | None = None,
+        **cache: Any,  # noqa: ANN401  (arguments of NegativeCache)
+    ) -> None:
+        super().__init__(
+            mapped_triples=mapped_triples,
+            num_entities=num_entities,
+            num_relations=num_relations,
+            num_negs_per_pos=num_negs_per_pos,
+            filtered=filtered,
+            filterer=filterer,
+            filterer_kwargs=filterer_kwargs,
+        )
+        self.triples, self.settings = mapped_triples, cache
+        self.cache: NegativeCache | None = None
+
+    def bind(self, model: PykeenModel) -> NegativeCache:
+        """Make the cache, on the device of the model whose scores will refresh it."""
+        sizes = self.num_entities, self.num_relations
+        self.score = scores_of(model)
+        self.cache = NegativeCache(self.triples, *sizes, device=model.device, **self.settings)
+        return self.cache
+
+    def corrupt_batch(self, positive_batch: Tensor) -> Tensor:
+        """Return the negatives [B, k, 3] of a batch [B, 3], and refresh the rows of the batch."""
+        if self.cache is None:
+            raise UserError(
+                'negative_sampler="nscaching" needs the model: leave out training_loop, or give '
+                'training_loop="nscaching"'
+            )
+        if get_worker_info() is not None:
+            raise UserError(
+                'negative_sampler="nscaching" follows the model step by step: give num_workers=0'
+            )
+        (h, r, t), k = positive_batch.reshape(-1, 3).T, self.num_negs_per_pos
+        with self.score:
+            negatives = self.cache.sample(h, r, t, k, self.score)
+            self.cache.refresh(h, r, t, self.score)
+        relation = r.to(negatives.head.device).unsqueeze(1).expand_as(negatives.head)
+        drawn = torch.stack([negatives.head, relation, negatives.tail], dim=2)
+        return drawn.to(positive_batch.device).view(*positive_batch.shape[:-1], k, 3)
+
+
+class NSCachingTrainingLoop(SLCWATrainingLoop):
+    """PyKEEN's sLCWA loop; a sampler with a cache gets the model, and checkpoints the cache."""
+
+    _sampler: NSCachingNegativeSampler | None = None
+    _cache_state: Mapping[str, Tensor] | None = None
+    """Of a checkpoint, until there is a cache to restore."""
+
+    def _create_training_data_loader(self, *args: Any, **kwargs: Any) -> DataLoader[Any]:  # noqa: ANN401
+        loader = super()._create_training_data_loader(*args, **kwargs)
+        sampler = getattr(loader.dataset, "negative_sampler", None)
+        if isinstance(sampler, NSCachingNegativeSampler):
+            cache = sampler.bind(self.model)
+            if self._cache_state is not None:
+                cache.load_state_dict(self._cache_state)
+            self._sampler = sampler
+        return loader
+
+    def _save_state(self, path: _File, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        super()._save_state(path, *args, **kwargs)
+        if self._sampler is None or self._sampler.cache is None:
+            return
+        _rewind(path)
+        checkpoint = torch.load(path, weights_only=False)
+        checkpoint[KEY] = {n: t.cpu() for n, t in self._sampler.cache.state_dict().items()}
+        _rewind(path)
+        torch.save(checkpoint, path)
+
+    def _load_state(self, path: str | pathlib.Path, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        found = super()._load_state(path, *args, **kwargs)
+        self._cache_state = torch.load(path, weights_only=False).get(KEY)
+        return found
+
+
+def _rewind(path: _File) -> None:
+    if not isinstance(path, str | pathlib.Path):
+        path.seek(0)
+
+
+class _Scores(Model):
+    """A model of PyKEEN's in evaluation mode, scored by its own functions."""
+
+    pykeen: Any
+    """The model; its types are PyKEEN's."""
+
+    def __init__(self, model: PykeenModel) -> None:
+        super().__init__(model.num_entities, model.num_relations, 0)
+        self.__dict__["pykeen"] = model  # not a submodule: its mode is changed by hand
+        self.modes: list[bool] = []
+
+    def __enter__(self) -> None:
+        # Dropout and batch normalization are for the gradient step alone.
+        self.modes.append(self.pykeen.training)
+        self.pykeen.eval()
+
+    def __exit__(self, *error: object) -> None:
+        self.pykeen.train(self.modes.pop())
+
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """Score triples given as ids whose shapes broadcast."""
+        triples = torch.stack(torch.broadcast_tensors(head, relation, tail), dim=-1)
+        scores = [self.pykeen.score_hrt(some) for some in triples.reshape(-1, 3).split(PIECE)]
+        return torch.cat(scores).view(triples.shape[:-1])
+
+    def score_candidates(
+        self,
+        side: Side,
+        anchor: Tensor,
+        relation: Tensor,
+        candidates: Tensor,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """Score candidates [B, K] of queries [B]."""
+        if not isinstance(self.pykeen, ERModel):
+            return self._score_broadcast(side, anchor, relation, candidates)
+        scores, size = [], max(1, PIECE // candidates.shape[1])
+        for a, r, c in zip(
+            anchor.split(size), relation.split(size), candidates.split(size), strict=True
+        ):
+            if side is Side.TAIL:
+                scores.append(self.pykeen.score_t(torch.stack([a, r], dim=1), tails=c))
+            else:
+                scores.append(self.pykeen.score_h(torch.stack([r, a], dim=1), heads=c))
+        return torch.cat(scores)
+
+
+class _Dot(_Scores):
+    """DistMult and ComplEx: q·e."""
+
+    form = Form.DOT
+
+    def table(self, dtype: torch.dtype | None = None) -> Tensor:
+        """Return the rows of all entities as real numbers, pairs for complex ones."""
+        rows = _real(self.pykeen.entity_representations[0](None).detach())
+        return rows if dtype is None else rows.to(dtype).to(rows.dtype)
+
+    def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
+        """Return the query vectors [B, D]."""
+        rows = self.pykeen.entity_representations[0](anchor)
+        relations = self.pykeen.relation_representations[0](relation)
+        return _real(self.meet(side, rows, relations)).detach()
+
+    def meet(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
+        """Return h∘r for the tail, conj(r)∘t for the head."""
+        return anchor * (relation.conj() if side is Side.HEAD else relation)
+
+
+class _Rotated(_Dot):
+    """RotatE: the Euclidean distance to h∘r, or to conj(r)∘t."""
+
+    form = Form.DISTANCE
+
+    def __init__(self, model: PykeenModel) -> None:
+        super().__init__(model)
+        self.norm = 2
+
+
+class _Translated(_Rotated):
+    """TransE: the distance to h + r, or to t − r."""
+
+    def __init__(self, model: PykeenModel) -> None:
+        super().__init__(model)
+        self.norm = int(self.pykeen.interaction.p)
+
+    def meet(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
+        """Return h + r for the tail, t − r for the head."""
+        return anchor - relation if side is Side.HEAD else anchor + relation
+
+
+def _real(rows: Tensor) -> Tensor:
+    """Return complex rows [n, d] as real ones [n, 2d]; a dot product or a length needs no more."""
+    return torch.view_as_real(rows.resolve_conj()).flatten(-2) if rows.is_complex() else rows
+
+
+COMPILED: dict[type, type[_Scores]] = {
+    ComplExInteraction: _Dot,
+    DistMultInteraction: _Dot,
+    RotatEInteraction: _Rotated,
+    TransEInteraction: _Translated,
+}
+"""Interactions whose refresh is compiled; others are refreshed through the model's own scores."""
+
+
+def scores_of(model: PykeenModel) -> _Scores:
+    """Return what scores the candidates of a refresh."""
+    if not isinstance(model, ERModel) or len(model.entity_representations) != 1:
+        return _Scores(model)
+    interaction: Any = model.interaction
+    kind = COMPILED.get(type(interaction), _Scores)
+    if kind is _Translated and (interaction.power_norm or interaction.p not in (1, 2)):
+        kind = _Scores
+    return kind(model)
+
+
+negative_sampler_resolver.register(NSCachingNegativeSampler)
+training_loop_resolver.register(NSCachingTrainingLoop)
+training_loop_resolver.default = NSCachingTrainingLoop

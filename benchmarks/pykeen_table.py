@@ -50,6 +50,19 @@ def new_model(name: str, training: TriplesFactory, dim: int, margin: float) -> E
     return ComplEx(triples_factory=training, embedding_dim=dim, loss=SoftplusLoss(), random_seed=0)
 
 
+def new_loop(
+    model: ERModel, training: TriplesFactory, sampler: str, lr: float, n1: int
+) -> NSCachingTrainingLoop:
+    """Return PyKEEN's sLCWA loop with Adam and a sampler."""
+    return NSCachingTrainingLoop(
+        model=model,
+        triples_factory=training,
+        optimizer=torch.optim.Adam(model.parameters(), lr=lr),
+        negative_sampler=negative_sampler_resolver.lookup(sampler),
+        negative_sampler_kwargs={"n1": n1, "n2": n1} if sampler == "nscaching" else {},
+    )
+
+
 def mrr(graph: KnowledgeGraph, model: ERModel, triples: Ids) -> float:
     """Rank by nscaching, with the parameters of PyKEEN's model."""
     twin = build(type(model).__name__, graph, model.entity_representations[0].shape[0], 1)
@@ -89,14 +102,7 @@ def measure(graph: KnowledgeGraph, name: str, sampler: str, asked: argparse.Name
     torch.manual_seed(0)
     training = factory(graph, "train")
     model = new_model(name, training, asked.dim, asked.margin)
-    settings = {"n1": asked.n1, "n2": asked.n1} if sampler == "nscaching" else {}
-    loop = NSCachingTrainingLoop(
-        model=model,
-        triples_factory=training,
-        optimizer=torch.optim.Adam(model.parameters(), lr=asked.lr),
-        negative_sampler=negative_sampler_resolver.lookup(sampler),
-        negative_sampler_kwargs=settings,
-    )
+    loop = new_loop(model, training, sampler, asked.lr, asked.n1)
     options = {"batch_size": asked.batch, "use_tqdm": False}
     loop.train(training, num_epochs=1, **options)  # compiles, and is trained anew below
     began = time.perf_counter()

@@ -32,7 +32,7 @@ MARKS: dict[str, dict[str, Any]] = {
     "pruned": {"marker": "o", "facecolors": "none", "edgecolors": GREY, "s": 20},
     "failed": {"marker": "x", "color": ORANGE, "s": 24},
 }
-BEST: dict[str, Any] = {"marker": "*", "color": GREEN, "s": 130, "zorder": 5, "linewidths": 0}
+BEST: dict[str, Any] = {"marker": "*", "color": GREEN, "linewidths": 0, "s": 130, "zorder": 5}
 
 
 def plot_tuning(tuning: Tuning, path: Path) -> None:
@@ -69,11 +69,13 @@ def _importances(axes: Axes, shares: dict[str, float]) -> None:
         axes.text(0.5, 0.5, "too few trials to tell", ha="center", va="center", color=GREY)
         axes.set_axis_off()
         return
-    bars = axes.barh(list(shares), [100 * share for share in shares.values()], color=BLUE)
+    values = [100 * share for share in shares.values()]
+    bars = axes.barh(list(shares), values, color=BLUE, height=0.6)
     axes.bar_label(bars, fmt="%.0f%%", padding=3, fontsize=9)
     axes.margins(x=0.15)
     axes.set_xlabel("share of the variance of MRR, %")
     axes.invert_yaxis()
+    axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
 
 
@@ -83,8 +85,11 @@ def _course(axes: Axes, tuning: Tuning) -> None:
     _trials(axes, tuning, [trial.number for trial in tuning.trials])
     axes.set_xlabel("trial")
     axes.set_ylabel("validation MRR")
-    axes.locator_params(axis="x", integer=True)
-    axes.legend(ncols=5, loc="lower right", bbox_to_anchor=(1, 1), fontsize=8, frameon=False)
+    axes.locator_params(axis="x", integer=True, min_n_ticks=1)
+    axes.legend(
+        ncols=5, loc="lower right", bbox_to_anchor=(1, 1), fontsize=8, frameon=False,
+        columnspacing=1, handletextpad=0.3,
+    )  # fmt: skip
 
 
 def _best_so_far(trials: Sequence[Trial]) -> tuple[list[float], list[float]]:
@@ -128,7 +133,9 @@ def _trials(axes: Axes, tuning: Tuning, places: Sequence[float]) -> None:
             x = [places[trial.number - 1] for trial in chosen]
             axes.scatter(x, [trial.mrr for trial in chosen], **mark, label=state, clip_on=False)
     if tuning.finished:
-        axes.scatter(places[tuning.best.number - 1], tuning.best.mrr, **BEST, label="best")
+        axes.scatter(
+            places[tuning.best.number - 1], tuning.best.mrr, **BEST, label="best", clip_on=False
+        )
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", alpha=0.25)

@@ -15,7 +15,6 @@ from optuna.trial import TrialState
 from nscaching.config import TrainConfig, flag
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError, user_path
-from nscaching.evaluation.chunks import is_shortage
 from nscaching.kernels.dispatch import choose_device
 from nscaching.models import MODELS
 from nscaching.runs.folder import Record, RunFolder
@@ -172,12 +171,8 @@ def _run_trial(
         return
     except optuna.TrialPruned:
         reason = ""
-    except UserError as error:  # the loss diverged, or settings exclude each other
+    except UserError as error:  # divergence, lack of memory, or settings that exclude each other
         reason = str(error)
-    except (MemoryError, RuntimeError) as error:
-        if not is_shortage(error):
-            raise
-        reason = f"not enough memory: {error}"
     if reason:
         trial.set_user_attr(FAILED, " ".join(reason.split()))
     study.tell(trial, state=TrialState.PRUNED)

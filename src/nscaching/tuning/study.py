@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,16 +68,13 @@ class FreshPoints(TPESampler):
         """Return a new point: from TPE, or a random one where TPE repeats itself."""
         tried = [before.params for before in ended(study)]
         seeds = np.random.SeedSequence([self.seed, len(tried)]).generate_state(REDRAWS).tolist()
-        if len(tried) >= RANDOM_FIRST:
-            for draw, seed in enumerate(seeds):
-                # First the most promising of 24 candidates, then any promising one.
-                candidates = 1 if draw else 24
-                tpe = TPESampler(
-                    seed=seed, n_startup_trials=RANDOM_FIRST, n_ei_candidates=candidates
-                )
-                point = tpe.sample_relative(study, trial, search_space)
-                if point and point not in tried:
-                    return point
+        for draw, seed in enumerate(seeds):
+            # First the most promising of 24 candidates, then any promising one.
+            candidates = 1 if draw else 24
+            tpe = TPESampler(seed=seed, n_startup_trials=RANDOM_FIRST, n_ei_candidates=candidates)
+            point = tpe.sample_relative(study, trial, search_space)
+            if point and point not in tried:  # empty with few trials
+                return point
         random = RandomSampler(seed=seeds[0])
         while True:  # the search ends before the space is used up, so a new point exists
             point = {
@@ -138,9 +134,7 @@ def _study(journal: Path | None, space: Space, config: TrainConfig) -> optuna.St
     if journal is not None:
         # This process holds the folder. Optuna's own lock file would outlive a killed process.
         lock: Any = threading.Lock()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            storage = JournalStorage(JournalFileBackend(str(journal), lock))
+        storage = JournalStorage(JournalFileBackend(str(journal), lock))
     sampler = FreshPoints(space, config.seed)
     pruner = optuna.pruners.MedianPruner(FINISHED_FIRST, math.ceil(WARM_UP * config.epochs))
     if storage is not None and storage.get_all_studies():

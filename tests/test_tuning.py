@@ -13,17 +13,17 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import optuna
 import pytest
 
 from helpers import TINY, graph_of, random_graph
 from nscaching import UserError, train, tune
 from nscaching.cli import main as cli
 from nscaching.config import flag, read_toml
-from nscaching.tuning import Watch, search
+from nscaching.training.trainer import Trainer
+from nscaching.tuning import search
 from nscaching.tuning.plot import _best_so_far
 from nscaching.tuning.result import Trial, trials_of
-from nscaching.tuning.space import Choices
-from nscaching.tuning.study import new_study
 
 FIXED = {name: TINY[name] for name in TINY if name not in ("dim", "lr", "margin")}
 FIXED |= {"kernels": "reference", "epochs": 10}
@@ -95,16 +95,8 @@ def test_the_search_learns_where_to_look(graph, quick):
     assert list(tuning.importance()) == ["lr", "margin"]
 
 
-def test_settings_that_are_given_are_not_tuned(graph, quick):
-    tuning = tune(graph, GRID, trials=4, lr=0.01, **FIXED)
-    assert set(tuning.space) == {"dim", "margin"}
-    assert {config.lr for config in quick.trained} == {0.01}
-    with pytest.raises(UserError, match="nothing is left to tune"):
-        tune(graph, {"lr": [0.1, 0.01]}, lr=0.1)
-
-
 def test_a_trial_is_a_training_that_never_sees_the_test_triples(graph):
-    heard, watch = [], Watch()
+    heard, watch = [], search.Watch()
     watch.observe = heard.append
     tuning = tune(graph, GRID, trials=2, watch=watch, **{**FIXED, "epochs": 3})
     assert {record.get("split") for record in heard} == {None, "valid"}
@@ -150,22 +142,33 @@ def test_one_that_diverges_counts_as_failed_and_the_search_goes_on(graph, tmp_pa
         tune(graph, {"lr": [1e38]}, **settings).best  # noqa: B018
 
 
-def test_lack_of_memory_counts_as_failed_and_a_bug_does_not(graph, quick, tmp_path):
-    lack = RuntimeError("CUDA out of memory.\nTried to")
-    quick.raises = {2: lack, 3: MemoryError(), 4: RuntimeError("?")}
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA out of memory.\nTried to")])
+def test_lack_of_memory_counts_as_failed(graph, monkeypatch, error):
+    def allocate(graph, config, *rest):
+        if config.dim == 3:
+            raise error
+        return Trainer(graph, config, *rest)
+
+    monkeypatch.setattr("nscaching.training.train.Trainer", allocate)
+    tuning = tune(graph, {"dim": [2, 3]}, **{**FIXED, "epochs": 1})
+    failed, finished = sorted(tuning.trials, key=lambda trial: trial.state)
+    assert (failed.state, failed.settings) == ("failed", {"dim": 3})
+    assert failed.reason.startswith("out of memory: this training ")
+    assert (finished.state, finished.settings) == ("finished", {"dim": 2})
+
+
+def test_a_bug_ends_the_search_and_its_trial_is_run_again(graph, quick, tmp_path):
+    quick.raises = {2: UserError("the\nreason"), 3: RuntimeError("?")}
     with pytest.raises(RuntimeError, match=r"^\?$"):
-        tune(graph, GRID, trials=6, out=tmp_path / "x", **FIXED)
-    tuning = tune(graph, GRID, trials=6, out=tmp_path / "x", **FIXED)
-    states = [trial.state for trial in tuning.trials]
-    assert states == ["finished", "failed", "failed", *["finished"] * 3]
-    assert tuning.trials[1].reason == "not enough memory: CUDA out of memory. Tried to"
-    assert quick.trained[4] == quick.trained[3]  # that of the bug, once more
+        tune(graph, GRID, trials=5, out=tmp_path / "x", **FIXED)
+    tuning = tune(graph, GRID, trials=5, out=tmp_path / "x", **FIXED)
+    assert [trial.state for trial in tuning.trials] == ["finished", "failed", *["finished"] * 3]
+    assert tuning.trials[1].reason == "the reason"
+    assert quick.trained[3] == quick.trained[2]
 
 
 def test_a_recorded_trial_without_validations_counts_as_failed():
-    study = new_study({"lr": Choices((0.1, 0.01))}, seed=0, epochs=2)
-    study.tell(study.ask({"lr": Choices((0.1, 0.01)).distribution()}), 0.0)
-    (trial,) = trials_of(study.trials)
+    (trial,) = trials_of([optuna.trial.create_trial(value=0.0)])
     assert (trial.state, trial.mrr, trial.reason) == ("failed", 0.0, "it was never validated")
 
 
@@ -220,7 +223,7 @@ def test_it_survives_being_killed(graph, data, tmp_path, capsys):
             assert process.poll() is None
             assert time.monotonic() < until
             time.sleep(0.02)
-        with pytest.raises(UserError, match="out: another process is searching there"):
+        with pytest.raises(UserError, match="out is in use: another process"):
             tune(graph, GRID, out=out)
         process.send_signal(signal.SIGKILL)
     before = rows_of(out)
@@ -238,14 +241,10 @@ def test_another_search_in_the_same_folder_is_refused(graph, quick, tmp_path):
     tune(graph, GRID, trials=2, out=out, **FIXED)
     before = (out / "study.journal").read_bytes()
     other = random_graph(seed=1, entities=20, train=100, valid=10, test=10)
+    shorter = {**GRID, "lr": [0.1]}
     for graph_, space, settings, message in [
         (other, GRID, {}, "its data: fingerprint was .* and is "),
-        (
-            graph,
-            {**GRID, "lr": [0.1]},
-            {},
-            r"its space: lr was \[0.001, 0.01, 0.1\] and is \[0.1\]",
-        ),
+        (graph, shorter, {}, r"its space: lr was \[0.001, 0.01, 0.1\] and is \[0.1\]"),
         (graph, GRID, {"lr": 0.01}, "its space: lr was .* and is not in it"),
         (graph, GRID, {"n1": 9}, "its settings: n1 was 4 and is 9"),
         (graph, GRID, {"penalty": None}, "its settings: penalty was 0.0 and is not in it"),
@@ -276,6 +275,18 @@ def test_a_folder_of_something_else_is_left_alone(graph, quick, tmp_path):
             tune(graph, GRID, out=path, **FIXED)
     (tmp_path / "empty").mkdir()
     assert tune(graph, GRID, trials=1, out=tmp_path / "empty", **FIXED).path == tmp_path / "empty"
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere" / "x")  # an error only in mkdir
+    with pytest.raises(UserError, match=r"^--out .*gone: cannot write there: File exists$"):
+        tune(graph, GRID, out=tmp_path / "gone", **FIXED)
+
+
+def test_a_journal_that_is_a_link_out_of_its_folder_is_left_alone(graph, quick, tmp_path):
+    (tmp_path / "x").mkdir()
+    (tmp_path / "secret").write_text("one line without an end")
+    (tmp_path / "x" / "study.journal").symlink_to(tmp_path / "secret")
+    with pytest.raises(UserError, match=r"study.journal is a link that leads out of its folder"):
+        tune(graph, GRID, out=tmp_path / "x", **FIXED)
+    assert (tmp_path / "secret").read_text() == "one line without an end"
 
 
 def test_a_folder_that_cannot_be_is_refused_before_the_data_are_loaded(tmp_path, capsys):
@@ -288,13 +299,7 @@ def test_a_folder_that_cannot_be_is_refused_before_the_data_are_loaded(tmp_path,
         assert err.startswith(f"nscaching: --out {path}: cannot write there: {reason}")
 
 
-def test_a_folder_that_cannot_be_made_is_named(graph, quick, tmp_path):
-    (tmp_path / "gone").symlink_to(tmp_path / "nowhere" / "x")  # seen only when it is made
-    with pytest.raises(UserError, match=r"^--out .*gone: cannot write there: File exists$"):
-        tune(graph, GRID, out=tmp_path / "gone", **FIXED)
-
-
-def test_what_cannot_be_searched(graph, tmp_path, monkeypatch):
+def test_what_cannot_be_searched(graph, tmp_path):
     with pytest.raises(UserError, match="has no validation triples, which a search is judged by"):
         tune(random_graph(valid=0), GRID)
     with pytest.raises(UserError, match="--validate-every 0: a search is judged by validation"):
@@ -303,15 +308,13 @@ def test_what_cannot_be_searched(graph, tmp_path, monkeypatch):
         tune(graph, {"validate_every": [1, 0], **GRID})
     with pytest.raises(UserError, match="--trials must be at least 1, not 0"):
         tune(graph, GRID, trials=0)
+    with pytest.raises(UserError, match="nothing is left to tune"):
+        tune(graph, {"lr": [0.1, 0.01]}, lr=0.1)
     start = train(graph, out=tmp_path / "start", **{**FIXED, "dim": 3, "epochs": 1}).path
     with pytest.raises(UserError, match="start: its dim is 3: give --dim 3, so that it is not"):
         tune(graph, GRID, pretrain=str(start))
-    assert (
-        tune(
-            graph, GRID, trials=1, pretrain=str(start), **{**FIXED, "dim": 3, "epochs": 1}
-        ).best.mrr
-        > 0
-    )
+    settings = {**FIXED, "pretrain": str(start), "dim": 3, "epochs": 1}
+    assert tune(graph, GRID, trials=1, **settings).best.mrr > 0
 
 
 # The command line.
@@ -347,7 +350,7 @@ def test_a_flag_fixes_its_setting(data, quick, tmp_path, flags, capsys):
     cli.main(words_of(data, "--trials", 3, "--json", "--out", tmp_path / "x", *flags))
     found = json.loads(capsys.readouterr().out)
     assert set(found["best"]["settings"]) == {"dim", "margin"}
-    assert found["config"]["lr"] == 0.001
+    assert {config.lr for config in quick.trained} == {found["config"]["lr"]} == {0.001}
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]])
@@ -386,10 +389,8 @@ def test_ctrl_c_says_how_to_go_on(data, quick, tmp_path, capsys):
         cli.main(words_of(data, "--trials", 5, "--out", tmp_path / "x"))
     assert stop.value.code == 130
     *_, line, last = capsys.readouterr().err.splitlines()
-    assert (
-        line == f"2 of 5 trials are kept in {tmp_path / 'x'}; the same command goes on from there"
-    )
-    assert last == "nscaching: stopped"
+    kept = f"2 of 5 trials are kept in {tmp_path / 'x'}"
+    assert (line, last) == (f"{kept}; the same command goes on from there", "nscaching: stopped")
     cli.main(words_of(data, "--trials", 5, "--out", tmp_path / "x"))
     assert f"{tmp_path / 'x'}: 2 of 5 trials are there  best 0." in capsys.readouterr().err
 
@@ -415,6 +416,16 @@ def test_without_optuna_one_line_says_what_to_install(data, monkeypatch, capsys)
     assert capsys.readouterr() == ("", line)
 
 
+def test_help_does_not_import_optuna():
+    program = (
+        "import contextlib, sys, nscaching.cli.main as cli, nscaching.tuning\n"
+        "for words in (['--help'], ['tune', '--help']):\n"
+        "    with contextlib.suppress(SystemExit): cli.main(words)\n"
+        "assert 'optuna' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+
+
 def test_the_plot_shows_every_kind_of_trial_and_of_hyperparameter(graph, quick, tmp_path):
     quick.raises = {9: UserError("the loss is inf in epoch 1: try a lower --lr")}
     space = {
@@ -424,25 +435,26 @@ def test_the_plot_shows_every_kind_of_trial_and_of_hyperparameter(graph, quick, 
     }  # fmt: skip
     settings = {name: value for name, value in FIXED.items() if name not in space}
     tuning = tune(graph, space, trials=30, **settings)
-    tuning.name = "$5 and $6 \\frac"
+    tuning.graph.name = "$5 and $6 \\frac"
     tuning.plot(tmp_path / "x.png")
     assert (tmp_path / "x.png").stat().st_size > 20_000
     assert {trial.state for trial in tuning.trials} == {"finished", "pruned", "failed"}
 
 
+def trials_with(*found):
+    return [Trial(i, state, {}, mrr, 1, 1, 0.0) for i, (state, mrr) in enumerate(found, 1)]
+
+
 @pytest.mark.parametrize("trials", [1, 4, 50])
 def test_the_line_of_the_best_so_far_goes_past_a_last_trial_that_is_the_best(trials):
     mrrs = [0.3, *[0.1] * (trials - 2), 0.301][-trials:]
-    found = [Trial(number, "finished", {}, mrr, 1, 1, 0.0) for number, mrr in enumerate(mrrs, 1)]
-    numbers, best = _best_so_far(found)
-    assert numbers[:-1] == [trial.number for trial in found]
-    assert best[-2:] == [0.301, 0.301]  # at the last trial and past it
-    assert best[:-2] == [0.3] * (trials - 1)
+    numbers, best = _best_so_far(trials_with(*(("finished", mrr) for mrr in mrrs)))
+    assert numbers[:-1] == list(range(1, trials + 1))
+    assert best == [*[0.3] * (trials - 1), 0.301, 0.301]  # at the last trial and past it
     # Past more than half a star, in a picture that is 50 times as wide as one.
     assert numbers[-1] - trials >= trials / 50
 
 
 def test_a_trial_that_did_not_finish_is_never_the_best_so_far():
-    states = [("failed", 0.0), ("pruned", 0.9), ("finished", 0.2), ("pruned", 0.8)]
-    found = [Trial(i, state, {}, mrr, 1, 1, 0.0) for i, (state, mrr) in enumerate(states, 1)]
+    found = trials_with(("failed", 0.0), ("pruned", 0.9), ("finished", 0.2), ("pruned", 0.8))
     assert _best_so_far(found) == ([1, 2, 3, 4, 4.5], [0.0, 0.0, 0.2, 0.2, 0.2])

@@ -6,11 +6,13 @@ import itertools
 
 import numpy as np
 import pytest
+from optuna.distributions import CategoricalDistribution as Choices
+from optuna.distributions import FloatDistribution, IntDistribution
 
 from nscaching import TrainConfig, UserError
-from nscaching.tuning.mattered import importance, marginals
+from nscaching.tuning.importance import importance, marginals
 from nscaching.tuning.result import Trial
-from nscaching.tuning.space import Choices, Range, make_space
+from nscaching.tuning.space import make_space, size
 
 
 def space_of(text, tmp_path, **settings):
@@ -41,7 +43,7 @@ def test_the_wide_space_is_one_of_possible_settings(model, sampler):
     assert ("penalty" in space) == (model == "DistMult")
     assert ("n2" in space) == (sampler == "nscaching")
     for name, part in space.items():
-        values = part.values if isinstance(part, Choices) else (part.low, part.high)
+        values = part.choices if isinstance(part, Choices) else (part.low, part.high)
         for value in values:
             TrainConfig.from_dict({**config.to_dict(), name: value})
     assert make_space("paper", config).keys() <= space.keys()
@@ -58,12 +60,12 @@ def test_a_file_has_choices_and_ranges_of_any_setting(tmp_path):
         "lr": Choices((1.0, 0.1)),
         "batch_size": Choices((64, 128)),
         "model": Choices(("TransE", "TransD")),
-        "margin": Range(1.0, 12.0),
-        "n1": Range(2, 90, log=True),
-        "penalty": Range(0.001, 1.0),
+        "margin": FloatDistribution(1.0, 12.0),
+        "n1": IntDistribution(2, 90, log=True),
+        "penalty": FloatDistribution(0.001, 1.0),
         "filter_known": Choices((True, False)),
     }
-    assert [part.size() for part in space.values()] == [2, 2, 2, np.inf, 89, np.inf, 2]
+    assert [size(part) for part in space.values()] == [2, 2, 2, np.inf, 89, np.inf, 2]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,11 @@ def test_an_unknown_space_and_a_file_that_is_not_there():
 
 # What mattered.
 
-GRID = {"lr": Choices((0.1, 0.01, 0.001)), "n1": Range(1, 9), "margin": Range(0.1, 10.0, log=True)}
+GRID = {
+    "lr": Choices((0.1, 0.01, 0.001)),
+    "n1": IntDistribution(1, 9),
+    "margin": FloatDistribution(0.1, 10.0, log=True),
+}
 
 
 def trial(number, mrr, **settings):
@@ -124,7 +130,7 @@ def test_what_has_no_effect_has_no_importance_even_where_it_was_tried_with_what_
     random = np.random.default_rng(0)
     trials = []
     for i in range(40):
-        lr = GRID["lr"].values[min(i // 8, 2)]
+        lr = GRID["lr"].choices[min(i // 8, 2)]
         margin = 10.0 ** random.uniform(-1, 0) if lr == 0.1 else 10.0 ** random.uniform(0, 1)
         n1 = int(random.integers(1, 10))
         mrr = {0.1: 0.1, 0.01: 0.2, 0.001: 0.4}[lr] + 0.01 * n1

@@ -1,25 +1,31 @@
-"""What a person sees while a search goes on: a line for each trial, and a bar with an ETA."""
+"""What ``nscaching tune`` shows: the space, a bar and a line per trial, the results."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from optuna.distributions import CategoricalDistribution
 from rich.text import Text
 
 from nscaching.cli.progress import Bar
+from nscaching.cli.tables import note, print_json, print_table, say
 from nscaching.config import TrainConfig
-from nscaching.tuning.mattered import text
+from nscaching.runs.escaping import visible
+from nscaching.tuning.result import BEST, PLOT, TRIALS, Trial, Tuning
 from nscaching.tuning.search import Watch
+from nscaching.tuning.space import Space, short, size
 
-if TYPE_CHECKING:
-    from nscaching.tuning.result import Tuning
+__all__ = ["TuningDisplay", "show_space", "show_tuning"]
 
-__all__ = ["TuningDisplay"]
+TOP = 10  # trials in the table
 
 
 class TuningDisplay(Bar, Watch):
-    """The bar of a search: trials done, time left, best MRR so far."""
+    """The bar of a search: trials done, time left, best MRR so far; a line for each trial."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -27,76 +33,141 @@ class TuningDisplay(Bar, Watch):
         self.mrr, self.best, self.plan = "", "", ""
 
     def begin(self, tuning: Tuning, total: int) -> None:
-        """Hear which trials there are already, and how many there will be."""
+        """Say how many trials the folder has already, if any."""
         self.before = self.trials = len(tuning.trials)
         self.of = total
-        self._best(tuning)
+        self._update_best(tuning)
+        there = f"{self.before} of {total} trials are there"
+        if self.before > total:
+            asked = "1 was" if total == 1 else f"{total} were"
+            there = f"{self.before} trials are there, {asked} asked for"
         if self.before:
-            self._say(f"{tuning.path}: {_there(self.before, total)}{self.best}")
+            self._say(f"{tuning.path}: {there}{self.best}")
 
-    def start(self, config: TrainConfig, settings: dict[str, Any]) -> None:
-        """Hear that a trial starts."""
+    def start(self, config: TrainConfig) -> None:
+        """Show a trial that starts."""
         self.epochs, self.epoch, self.mrr = config.epochs, 0, ""
         self._show(0.0)
 
     def announce(self, plan: str) -> None:
-        """Hear which kernels run; say it once."""
+        """Say which kernels run, once."""
         if plan != self.plan:
             self.plan = plan
             self._say(f"{plan}; the first step compiles what is not yet", "dim")
 
     def observe(self, record: dict[str, Any]) -> None:
-        """Hear a finished epoch or validation."""
+        """Show a finished epoch or validation."""
         self.epoch = record["epoch"]
         if "mrr" in record:
             self.mrr = f"  MRR {record['mrr']:.4f}"
         self._show(self.epoch)
 
     def progress(self, what: str, done: int, of: int) -> None:
-        """Hear a step inside an epoch or a validation."""
+        """Show a step inside an epoch or a validation."""
         self._show(self.epoch + done / of if what == "training" else self.epoch)
 
     def end(self, tuning: Tuning) -> None:
-        """Say how the trial was."""
+        """Say the result of the last trial."""
         trial = tuning.trials[-1]
         self.trials, self.epoch = trial.number, 0
-        settings = "  ".join(f"{name} {text(value)}" for name, value in trial.settings.items())
-        how: str = trial.state
+        settings = "  ".join(f"{name} {short(value)}" for name, value in trial.settings.items())
         if trial.state == "finished":
             how = "best" if tuning.best is trial else ""
         elif trial.state == "pruned":
             how = f"pruned at epoch {trial.epochs}"
-        width = len(str(self.of))
-        result = "–     " if trial.state == "failed" else f"{trial.mrr:.4f}"
-        line = f"trial {trial.number:{width}}/{self.of}  MRR {result}  {settings}"
-        why = f": {trial.reason}" if trial.reason else ""
-        self._say(f"{line}  {trial.seconds:.1f} s  {how}{why}".rstrip())
-        self._best(tuning)
+        else:
+            how = f"failed: {trial.reason}"
+        number = f"trial {trial.number:{len(str(self.of))}}/{self.of}"
+        line = f"{number}  MRR {_mrr(trial):6}  {settings}  {trial.seconds:.1f} s  {how}"
+        self._say(line.rstrip())
+        self._update_best(tuning)
         self._show(0.0)
 
     def stopped(self, out: Path) -> None:
-        """Say how to go on after Ctrl-C."""
+        """Say how to continue after Ctrl-C."""
         done = f"{self.trials} of {self.of} trials are kept in {out}"
         self._say(f"{done}; the same command goes on from there")
 
-    def _best(self, tuning: Tuning) -> None:
-        finished = [trial for trial in tuning.trials if trial.state == "finished"]
-        self.best = f"  best {tuning.best.mrr:.4f} (trial {tuning.best.number})" if finished else ""
+    def _update_best(self, tuning: Tuning) -> None:
+        if tuning.finished:
+            self.best = f"  best {tuning.best.mrr:.4f} (trial {tuning.best.number})"
 
     def _say(self, line: str, style: str = "") -> None:
-        self.console.print(Text(line), style=style, soft_wrap=True)
+        self.console.print(Text(visible(line)), style=style, soft_wrap=True)
 
     def _show(self, epochs: float) -> None:
-        """Count the trials of this process alone: those of before took none of its time."""
+        """Count the trials of this process alone: earlier trials took none of its time."""
         done = self.trials - self.before + (epochs / self.epochs if self.epochs else 0.0)
         now = f"trial {min(self.trials + 1, self.of)}/{self.of}"
         latest = f"{now}  epoch {self.epoch}/{self.epochs}{self.mrr}{self.best}"
         self.show(done, float(self.of - self.before), latest)
 
 
-def _there(before: int, total: int) -> str:
-    """Say how many trials there are: part of those asked for, or more, which all stay."""
-    if before <= total:
-        return f"{before} of {total} trials are there"
-    asked = "1 was" if total == 1 else f"{total} were"
-    return f"{before} trials are there, {asked} asked for"
+def show_space(space: Space) -> None:
+    """Say what will be tried."""
+    parts = []
+    for name, part in space.items():
+        if isinstance(part, CategoricalDistribution):
+            parts.append(f"{name} {', '.join(map(short, part.choices))}")
+        else:
+            log = " (log)" if part.log else ""
+            parts.append(f"{name} {short(part.low)} to {short(part.high)}{log}")
+    points = math.prod(size(part) for part in space.values())
+    count = f" ({points:,.0f} combinations)" if points < math.inf else ""
+    note(f"tuning {'; '.join(parts)}{count}")
+
+
+def show_tuning(tuning: Tuning, as_json: bool) -> None:
+    """Print the best trials, the importances, and the command that trains with the best."""
+    assert tuning.path is not None
+    best = tuning.best  # an error if no trial finished, before anything is printed
+    command = f"nscaching train --config {shlex.quote(str(tuning.path / BEST))}"
+    shares, marginals = tuning.importance(), tuning.marginals()
+    if as_json:
+        values = {
+            "out": str(tuning.path),
+            "best": dataclasses.asdict(best),
+            "config": tuning.best_config.to_dict(),
+            "command": command,
+            "importance": shares,
+            "marginals": {
+                name: [dataclasses.asdict(one) for one in found]
+                for name, found in marginals.items()
+            },
+            "trials": [dataclasses.asdict(trial) for trial in tuning.trials],
+        }
+        print_json(values)
+        return
+    names = list(shares) or list(tuning.space)
+    config = tuning.config
+    say(f"{config.model} with {config.sampler} on {tuning.graph.name}: {_count(tuning)}")
+    ranked = sorted(tuning.trials, key=lambda t: (t.state == "finished", t.mrr), reverse=True)
+    rows = []
+    for trial in ranked[:TOP]:
+        settings = [short(trial.settings[name]) for name in names]
+        state = "" if trial.state == "finished" else trial.state
+        rows.append([str(trial.number), _mrr(trial), *settings, state])
+    print_table(["trial", "MRR", *names, ""], rows)
+    say("")
+    rows = []
+    for name in names:
+        share = f"{100 * shares[name]:.0f}%" if shares else "–"
+        for one in marginals[name]:
+            figures = str(one.trials), f"{one.mean:.4f}", f"{one.best:.4f}"
+            rows.append([name, share, one.value, *figures])
+            name = share = ""  # only in the first row of a hyperparameter
+    if not shares:
+        say("(shares need some more trials)")
+    print_table(["what mattered", "share", "value", "trials", "mean MRR", "best MRR"], rows)
+    say("", f"in {tuning.path}: {BEST}, {TRIALS}, {PLOT}", f"train with the best: {command}")
+
+
+def _mrr(trial: Trial) -> str:
+    return "–" if trial.state == "failed" else f"{trial.mrr:.4f}"
+
+
+def _count(tuning: Tuning) -> str:
+    states = [trial.state for trial in tuning.trials]
+    parts = [f"{states.count(s)} {s}" for s in ("finished", "pruned", "failed") if s in states]
+    count = f"{len(states)} trials" if len(states) != 1 else "1 trial"
+    return f"{count}, {', '.join(parts)}"

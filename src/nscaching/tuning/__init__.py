@@ -1,5 +1,58 @@
-"""Search for good hyperparameters by validation MRR: ``nscaching tune``."""
+"""Search for good hyperparameters by validation MRR: ``nscaching tune``.
 
-from nscaching.tuning.search import EPOCHS, Watch, check_search, tune
+Optuna is an optional dependency. Only the functions of this file may be imported without it.
+"""
 
-__all__ = ["EPOCHS", "Watch", "check_search", "tune"]
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nscaching.errors import UserError
+
+if TYPE_CHECKING:
+    from nscaching.data.graph import KnowledgeGraph
+    from nscaching.tuning.result import Tuning
+    from nscaching.tuning.search import Search, Watch
+
+__all__ = ["EPOCHS", "prepare", "tune"]
+
+EPOCHS = 100
+"""Epochs of a trial, unless the settings name another number."""
+
+
+def tune(
+    graph: KnowledgeGraph,
+    space: str | Path | Mapping[str, Any] = "paper",
+    trials: int = 50,
+    *,
+    out: str | Path | None = None,
+    watch: Watch | None = None,
+    **settings: Any,  # noqa: ANN401  (fields of TrainConfig)
+) -> Tuning:
+    """Search for the settings with the best validation MRR.
+
+    ``space`` is "paper", "wide", a TOML file, or a table such as ``{"lr": [0.001, 0.01],
+    "margin": {"low": 1.0, "high": 12.0}}``. ``settings`` are fields of ``TrainConfig`` that stay
+    fixed. With ``out`` the search is kept in that folder; the same call with the same folder
+    continues the search, and ``trials`` counts the earlier trials too. ``watch`` hears the
+    progress of the search.
+    """
+    return prepare(space, settings, trials, out).run(graph, watch)
+
+
+def prepare(
+    space: str | Path | Mapping[str, Any],
+    settings: Mapping[str, Any],
+    trials: int,
+    out: str | Path | None = None,
+) -> Search:
+    """Return a search after all checks that need no data."""
+    try:
+        import optuna  # noqa: F401
+    except ImportError:
+        raise UserError('tune needs optuna: pip install "nscaching[tune]"') from None
+    from nscaching.tuning.search import Search
+
+    return Search(space, settings, trials, out)

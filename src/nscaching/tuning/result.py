@@ -1,29 +1,31 @@
-"""What a search found: its trials, the best settings, and what mattered."""
+"""The result of a search: its trials, the best settings, and which hyperparameters mattered."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
 import io
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import tomli_w
 from optuna.trial import FrozenTrial, TrialState
 
 from nscaching import __version__
-from nscaching.config import TrainConfig, write_toml
-from nscaching.data.graph import KnowledgeGraph, Source
+from nscaching.config import TrainConfig
+from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError
-from nscaching.tuning.mattered import Marginal, importance, marginals
+from nscaching.files import write_text
+from nscaching.tuning.importance import Marginal, importance, marginals
 from nscaching.tuning.space import Space
-from nscaching.tuning.study import FAILED
 
-__all__ = ["BEST", "PLOT", "TRIALS", "Trial", "Tuning", "default_out", "trials_of"]
+__all__ = ["BEST", "FAILED", "PLOT", "TRIALS", "Trial", "Tuning", "default_out", "trials_of"]
 
 BEST, TRIALS, PLOT = "best.toml", "trials.csv", "tuning.png"
+FAILED = "failed"
+"""Attribute of a failed trial in optuna's study: the reason."""
 
 
 @dataclass(frozen=True)
@@ -47,22 +49,23 @@ class Tuning:
     config: TrainConfig
     """The settings that were not tuned."""
     space: Space
-    name: str
-    """Of the data, which ``source`` and ``fingerprint`` are of too."""
-    source: Source
-    fingerprint: str
+    graph: KnowledgeGraph
     trials: list[Trial] = field(default_factory=list)
     path: Path | None = None
 
     @property
+    def finished(self) -> list[Trial]:
+        """The trials that were trained to the end."""
+        return [trial for trial in self.trials if trial.state == "finished"]
+
+    @property
     def best(self) -> Trial:
         """The trial with the highest validation MRR."""
-        finished = [trial for trial in self.trials if trial.state == "finished"]
-        if not finished:
+        if not self.finished:
             reasons = [trial.reason for trial in self.trials if trial.reason]
             last = f"; the last: {reasons[-1]}" if reasons else ""
             raise UserError(f"none of {len(self.trials)} trials finished{last}")
-        return max(finished, key=lambda trial: trial.mrr)
+        return max(self.finished, key=lambda trial: trial.mrr)
 
     @property
     def best_config(self) -> TrainConfig:
@@ -74,7 +77,7 @@ class Tuning:
         return TrainConfig.from_dict({**self.config.to_dict(), **settings})
 
     def importance(self) -> dict[str, float]:
-        """Return the share of each hyperparameter in what became of the MRR; empty: too few."""
+        """Return the share of each hyperparameter in the variance of the MRR; empty: too few."""
         return importance(self.trials, self.space)
 
     def marginals(self) -> dict[str, list[Marginal]]:
@@ -82,24 +85,22 @@ class Tuning:
         return marginals(self.trials, self.space)
 
     def write(self) -> None:
-        """Write the trials and the best settings into the folder, if there is one."""
+        """Write the trials and the best settings into the folder of the search, if it has one."""
         if self.path is None:
             return
-        _replace(self.path / TRIALS, _csv(self.trials, list(self.space)))
-        if any(trial.state == "finished" for trial in self.trials):
-            values = dataclasses.asdict(self.source) | self.best_config.to_dict()
+        write_text(self.path / TRIALS, _csv(self.trials, list(self.space)))
+        if self.finished:
+            values = dataclasses.asdict(self.graph.source) | self.best_config.to_dict()
             values["record"] = {
                 "nscaching": __version__,
-                "data_fingerprint": self.fingerprint,
+                "data_fingerprint": self.graph.fingerprint,
                 "trials": len(self.trials),
                 "valid_mrr": self.best.mrr,
             }
-            partial = self.path / f"{BEST}.partial"
-            write_toml(partial, values)
-            os.replace(partial, self.path / BEST)  # noqa: PTH105
+            write_text(self.path / BEST, tomli_w.dumps(values))
 
     def plot(self, path: Path) -> None:
-        """Draw what mattered."""
+        """Draw importances, the course of the search, and MRR against each hyperparameter."""
         from nscaching.tuning.plot import plot_tuning
 
         plot_tuning(self, path)
@@ -112,7 +113,7 @@ def default_out(graph: KnowledgeGraph, config: TrainConfig, space: str) -> Path:
 
 
 def trials_of(found: Sequence[FrozenTrial]) -> list[Trial]:
-    """Return trials of optuna's as ours."""
+    """Return optuna's trials as ours, numbered from one."""
     return [_trial(number, trial) for number, trial in enumerate(found, 1)]
 
 
@@ -122,9 +123,8 @@ def _trial(number: int, trial: FrozenTrial) -> Trial:
     if reason := trial.user_attrs.get(FAILED, "" if mrrs else "it was never validated"):
         return Trial(number, "failed", trial.params, 0.0, 0, max(mrrs, default=0), seconds, reason)
     best = max(mrrs, key=lambda epoch: (mrrs[epoch], -epoch))
-    state: Literal["finished", "pruned"] = (
-        "finished" if trial.state == TrialState.COMPLETE else "pruned"
-    )
+    complete = trial.state == TrialState.COMPLETE
+    state: Literal["finished", "pruned"] = "finished" if complete else "pruned"
     return Trial(number, state, trial.params, mrrs[best], best, max(mrrs), seconds)
 
 
@@ -138,9 +138,3 @@ def _csv(trials: Sequence[Trial], names: Sequence[str]) -> str:
         settings = (trial.settings[name] for name in names)
         writer.writerow([trial.number, trial.state, *settings, *found])
     return out.getvalue()
-
-
-def _replace(path: Path, content: str) -> None:
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(content, encoding="utf-8")
-    os.replace(partial, path)  # noqa: PTH105

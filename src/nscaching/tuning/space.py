@@ -1,12 +1,13 @@
-"""What a search tries: for each hyperparameter a list of choices, or a range."""
+"""The space of a search: for each hyperparameter a list of choices, or a range."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
+
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from nscaching.config import TrainConfig, check_type, flag, read_toml
 from nscaching.errors import UserError, unknown, user_path
@@ -14,129 +15,97 @@ from nscaching.models import MODELS
 from nscaching.samplers import SAMPLERS
 from nscaching.training.objective import choose_objective
 
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
+__all__ = ["Part", "Space", "as_toml", "make_space", "short", "size"]
 
-__all__ = ["SPACES", "Choices", "Range", "Space", "make_space"]
+Part = CategoricalDistribution | FloatDistribution | IntDistribution
+Space = dict[str, Part]
+"""Choices or a range, by the name of the hyperparameter."""
 
-SPACES = ("paper", "wide")
+HINTS = get_type_hints(TrainConfig)
 FLAGS_ONLY = ("pretrain", "generator_pretrain")  # checked, and made absolute, once
 
-
-@dataclass(frozen=True)
-class Choices:
-    """Some values, of which a trial takes one."""
-
-    values: tuple[Any, ...]
-
-    def plain(self) -> list[Any]:
-        """Return what a TOML file would say."""
-        return list(self.values)
-
-    def size(self) -> float:
-        """Count the values."""
-        return len(self.values)
-
-    def distribution(self) -> BaseDistribution:
-        """Return the same for optuna."""
-        from optuna.distributions import CategoricalDistribution
-
-        return CategoricalDistribution(self.values)
-
-
-@dataclass(frozen=True)
-class Range:
-    """Numbers from low to high, both included; by their logarithm if ``log``."""
-
-    low: float
-    high: float
-    log: bool = False
-
-    def plain(self) -> dict[str, Any]:
-        """Return what a TOML file would say."""
-        return {"low": self.low, "high": self.high, "log": self.log}
-
-    def size(self) -> float:
-        """Count the values: whole numbers, or without end."""
-        return self.high - self.low + 1 if isinstance(self.low, int) else math.inf
-
-    def distribution(self) -> BaseDistribution:
-        """Return the same for optuna."""
-        from optuna.distributions import FloatDistribution, IntDistribution
-
-        kind = IntDistribution if isinstance(self.low, int) else FloatDistribution
-        return kind(self.low, self.high, log=self.log)  # type: ignore[arg-type]
+# The named spaces, in the form of a TOML file. Models without a margin, penalty or norm that
+# could matter leave these out.
+NAMED: dict[str, dict[str, Any]] = {
+    "paper": {
+        "dim": [20, 50, 100, 200],
+        "lr": [1e-4, 1e-3, 1e-2, 1e-1],
+        "margin": [1.0, 2.0, 3.0, 4.0],
+        "penalty": [1e-3, 1e-2, 1e-1],
+    },
+    "wide": {
+        "dim": [50, 100, 200, 400],
+        "lr": {"low": 1e-4, "high": 1e-1, "log": True},
+        "batch_size": [128, 256, 512, 1024, 2048, 4096],
+        "margin": {"low": 1.0, "high": 12.0},
+        "penalty": {"low": 1e-4, "high": 1.0, "log": True},
+        "norm": [1, 2],
+    },
+}
+# What the wide space has for each sampler.
+SIZES = [10, 30, 50, 70, 90]
+AROUND_ONE = {"low": 0.25, "high": 4.0, "log": True}
+GENERATOR_LR = {"low": 1e-4, "high": 1e-1, "log": True}
+OF_SAMPLER: dict[str, dict[str, Any]] = {
+    "nscaching": {"n1": SIZES, "n2": SIZES, "temperature": AROUND_ONE},
+    "kbgan": {"n1": SIZES, "generator_lr": GENERATOR_LR},
+    "igan": {"generator_lr": GENERATOR_LR},
+    "self-adversarial": {"negatives": [16, 64, 256], "adversarial": AROUND_ONE},
+}
 
 
-Space = dict[str, Choices | Range]
-"""By the name of the hyperparameter."""
+def as_toml(part: Part) -> list[Any] | dict[str, Any]:
+    """Return the choices or the range in the form of a TOML file."""
+    if isinstance(part, CategoricalDistribution):
+        return list(part.choices)
+    return {"low": part.low, "high": part.high, "log": part.log}
+
+
+def size(part: Part) -> float:
+    """Return the number of values."""
+    if isinstance(part, CategoricalDistribution):
+        return len(part.choices)
+    return part.high - part.low + 1 if isinstance(part, IntDistribution) else math.inf
+
+
+def short(value: Any) -> str:  # noqa: ANN401
+    """Return a value of a setting as text, with three digits of a float."""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def make_space(asked: str | Path | Mapping[str, Any], config: TrainConfig) -> Space:
     """Return the space by name, from a TOML file, or from a table of the same form.
 
-    ``config`` holds all that is not tuned; it says which hyperparameters matter.
+    ``config`` holds the settings that are not tuned. They decide which hyperparameters matter.
     """
     if isinstance(asked, Mapping):
         return _parse(asked, "space", config)
-    if asked in SPACES:
-        return (_paper if asked == "paper" else _wide)(config)
+    if asked in NAMED:
+        return _parse(_named(str(asked), config), f"space {asked}", config)
     path = user_path(asked)
     if path.suffix != ".toml" and not path.exists():
-        raise UserError(f"{unknown('--space', str(asked), SPACES)}, or a file of yours: FILE.toml")
+        raise UserError(f"{unknown('--space', str(asked), NAMED)}, or a file of yours: FILE.toml")
     return _parse(read_toml(path), str(path), config)
 
 
-def _paper(config: TrainConfig) -> Space:
-    """Return the grid of the paper."""
-    grid: Space = {"dim": Choices((20, 50, 100, 200)), "lr": Choices((1e-4, 1e-3, 1e-2, 1e-1))}
-    if _has_margin(config):
-        grid["margin"] = Choices((1.0, 2.0, 3.0, 4.0))
-    if _is_semantic(config):
-        grid["penalty"] = Choices((1e-3, 1e-2, 1e-1))
-    return grid
-
-
-def _wide(config: TrainConfig) -> Space:
-    """Return a larger space, with the settings of the sampler."""
-    space: Space = {
-        "dim": Choices((50, 100, 200, 400)),
-        "lr": Range(1e-4, 1e-1, log=True),
-        "batch_size": Choices((128, 256, 512, 1024, 2048, 4096)),
-    }
-    if _has_margin(config):
-        space["margin"] = Range(1.0, 12.0)
-    if _is_semantic(config):
-        space["penalty"] = Range(1e-4, 1.0, log=True)
-    else:
-        space["norm"] = Choices((1, 2))
-    sizes, sampler = Choices((10, 30, 50, 70, 90)), config.sampler.casefold()
-    if sampler == "nscaching":
-        space |= {"n1": sizes, "n2": sizes, "temperature": Range(0.25, 4.0, log=True)}
-    elif sampler == "kbgan":
-        space |= {"n1": sizes, "generator_lr": Range(1e-4, 1e-1, log=True)}
-    elif sampler == "igan":
-        space["generator_lr"] = Range(1e-4, 1e-1, log=True)
-    elif sampler == "self-adversarial":
-        space |= {"negatives": Choices((16, 64, 256)), "adversarial": Range(0.25, 4.0, log=True)}
-    return space
-
-
-def _has_margin(config: TrainConfig) -> bool:
-    return choose_objective(config, MODELS.get(config.model)) in ("margin", "shifted")
-
-
-def _is_semantic(config: TrainConfig) -> bool:
-    return MODELS.get(config.model).family == "semantic"
+def _named(name: str, config: TrainConfig) -> dict[str, Any]:
+    """Return the part of a named space that matters for the model and the sampler."""
+    model = MODELS.get(config.model)
+    left_out = {"norm" if model.family == "semantic" else "penalty"}
+    if choose_objective(config, model) not in ("margin", "shifted"):
+        left_out.add("margin")
+    table = {key: value for key, value in NAMED[name].items() if key not in left_out}
+    of_sampler = OF_SAMPLER.get(config.sampler.casefold(), {}) if name == "wide" else {}
+    return table | of_sampler
 
 
 def _parse(values: Mapping[str, Any], where: str, config: TrainConfig) -> Space:
     """Check a table of choices and ranges; errors name where, the key and the value."""
-    hints, space = get_type_hints(TrainConfig), Space()
+    space: Space = {}
     for given, value in values.items():
-        key = given.replace("-", "_")  # as the flag is written
-        if key not in hints:
-            raise UserError(f"{where}: {unknown('key', given, hints)}")
+        key = given.replace("-", "_")  # a key may be written like its flag
+        if key not in HINTS:
+            raise UserError(f"{where}: {unknown('key', given, HINTS)}")
         if key in space:
             raise UserError(f"{where}: {given} is given twice")
         what = f"{where}: {key}"
@@ -146,7 +115,7 @@ def _parse(values: Mapping[str, Any], where: str, config: TrainConfig) -> Space:
             choices = tuple(_value(what, key, one, config) for one in value)
             if len(set(choices)) < len(choices):
                 raise UserError(f"{what}: {value!r} holds a value twice")
-            space[key] = Choices(choices)
+            space[key] = CategoricalDistribution(choices)
         elif isinstance(value, Mapping):
             space[key] = _range(what, key, value, config)
         else:
@@ -157,11 +126,11 @@ def _parse(values: Mapping[str, Any], where: str, config: TrainConfig) -> Space:
     return space
 
 
-def _range(what: str, key: str, value: Mapping[str, Any], config: TrainConfig) -> Range:
+def _range(what: str, key: str, value: Mapping[str, Any], config: TrainConfig) -> Part:
     for name in value:
         if name not in ("low", "high", "log"):
             raise UserError(f"{what}: {unknown('key', name, ('low', 'high', 'log'))}")
-    hint = get_type_hints(TrainConfig)[key]
+    hint = HINTS[key]
     if not {int, float} & {hint, *get_args(hint)}:  # a name, a switch, one of a few
         raise UserError(f"{what} knows no range, {dict(value)!r}: give a list of choices")
     for name in ("low", "high"):
@@ -173,12 +142,13 @@ def _range(what: str, key: str, value: Mapping[str, Any], config: TrainConfig) -
         raise UserError(f"{what}: low must be below high, not {low:g} and {high:g}")
     if log and not low > 0:
         raise UserError(f"{what}: low must be above zero where log = true, not {low:g}")
-    return Range(low, high, log)
+    kind = IntDistribution if isinstance(low, int) else FloatDistribution
+    return kind(low, high, log=log)
 
 
 def _value(what: str, key: str, value: Any, config: TrainConfig) -> Any:  # noqa: ANN401
-    """Return a value as a configuration holds it, if one with it and the fixed settings can be."""
-    value = check_type(what, get_type_hints(TrainConfig)[key], value)
+    """Return a value in the type of its field, if the fixed settings allow the value."""
+    value = check_type(what, HINTS[key], value)
     if key == "validate_every" and value == 0:
         raise UserError(f"{what} 0: a search is judged by validation")
     TrainConfig.from_dict({**config.to_dict(), key: value}, what)

@@ -1,4 +1,4 @@
-"""The verb that searches for good settings."""
+"""The verb ``tune``: a search for good settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tyro.conf import OmitArgPrefixes, Positional, Suppress, arg
 
 from nscaching.cli.verbs._base import Json
 from nscaching.config import TrainConfig
-from nscaching.errors import user_path
+from nscaching.tuning import EPOCHS, prepare
 
 __all__ = ["Tune"]
 
@@ -26,13 +26,13 @@ class Tune:
         arg(metavar="WHERE", help="A known data set, a folder with train/valid/test, or a file."),
     ]
     settings: OmitArgPrefixes[TrainConfig] = field(
-        default_factory=lambda: TrainConfig(epochs=100)  # as nscaching.tune
+        default_factory=lambda: TrainConfig(epochs=EPOCHS)
     )
     space: str = "paper"
     """What is tuned: paper (its grid), wide, or FILE.toml with lines such as lr = [0.001, 0.01] and
     margin = {low = 1, high = 12, log = true}. A flag of training fixes its setting."""
     trials: int = 50
-    """Trials in all, those of before too."""
+    """Trials in all, with the earlier trials of the folder."""
     out: str = ""
     """Folder of the search; empty: tuning/ and a name by data, model, sampler and space."""
     labels: str = ""
@@ -46,28 +46,24 @@ class Tune:
     """Which settings the command line names."""
 
     def run(self) -> None:
-        """Search, showing progress, and print what was found."""
+        """Search, showing progress, and print the results."""
         from nscaching.cli import show, work
-        from nscaching.tuning import check_search, tune
 
         fixed = {name: getattr(self.settings, name) for name in self.given}
-        config, space = check_search(self.space, fixed, self.trials)
-        from nscaching.cli import show_tuning  # it needs optuna
-        from nscaching.cli.tuning_display import TuningDisplay
+        search = prepare(self.space, fixed, self.trials, self.out or None)
+        # Only now: without optuna, the line above is an error that says what to install.
+        from nscaching.cli.tuning_display import TuningDisplay, show_space, show_tuning
         from nscaching.tuning.result import PLOT, default_out
-        from nscaching.tuning.study import StudyFolder
 
-        if self.out:
-            StudyFolder(user_path(self.out)).check()
         graph = work.load(self.where, self.labels, self.split_seed, self.literals)
         show.graph(graph)
-        show_tuning.space(space)
-        out = user_path(self.out) if self.out else default_out(graph, config, self.space)
-        with TuningDisplay(f"{config.model} {config.sampler}") as display:
+        show_space(search.space)
+        out = search.out = search.out or default_out(graph, search.config, self.space)
+        with TuningDisplay(f"{search.config.model} {search.config.sampler}") as display:
             try:
-                tuning = tune(graph, self.space, self.trials, out=out, watch=display, **fixed)
+                tuning = search.run(graph, display)
             except KeyboardInterrupt:
                 display.stopped(out)
                 raise
         tuning.plot(out / PLOT)
-        show_tuning.tuning(tuning, self.json)
+        show_tuning(tuning, self.json)

@@ -28,6 +28,7 @@ from nscaching.paper.reproduce.cells import Cell, plan
 from nscaching.paper.reproduce.loop import reproduce
 from nscaching.paper.reproduce.store import Store
 from nscaching.paper.reproduce.task import TASKS
+from nscaching.training.listener import Stage
 from resuming import Alarm
 
 LINKS, CLASSES = TASKS["link-prediction"], TASKS["triplet-classification"]
@@ -287,9 +288,9 @@ def test_a_signal_at_the_end_of_a_training_stops_behind_it(make, tmp_path, monke
 
 
 def test_a_signal_before_the_first_step(make, tmp_path, monkeypatch):
-    def signal_first(graph, config, *, progress, **options):
+    def signal_first(graph, config, *, listener, **options):
         os.kill(os.getpid(), signal.SIGTERM)
-        progress("filling the cache", 1, 2)
+        listener.progress(Stage.FILLING, 1, 2)
         raise AssertionError("it goes on")
 
     monkeypatch.setattr(loop, "train", signal_first)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from helpers import CPU, TINY, graph_of, random_graph, threads
+from helpers import CPU, TINY, Hearing, graph_of, random_graph, threads
 from nscaching import Run, TrainConfig, UserError, train
 from nscaching.data.index import Side
 from nscaching.evaluation.ranking import METRICS
@@ -15,6 +15,7 @@ from nscaching.kernels.dispatch import choose_device
 from nscaching.models import MODELS
 from nscaching.samplers import SAMPLERS
 from nscaching.training.batches import TrainingTriples
+from nscaching.training.listener import Stage
 from nscaching.training.meter import EpochMeter
 from nscaching.training.trainer import Trainer
 
@@ -187,13 +188,14 @@ def test_lazy_epochs_leave_the_cache_alone(lazy):
 
 def test_progress_and_records_are_heard():
     heard, steps = [], []
-    run = tiny(observe=heard.append, progress=lambda *step: steps.append(step))
+    run = tiny(listener=Hearing(record=heard.append, progress=lambda *step: steps.append(step)))
     assert heard == run.history
-    assert [step for step in steps if step[0] == "training"][:4] == [
-        ("training", done, 60) for done in (16, 32, 48, 60)
+    assert [step for step in steps if step[0] is Stage.TRAINING][:4] == [
+        (Stage.TRAINING, done, 60) for done in (16, 32, 48, 60)
     ]
-    assert ("valid", 24, 24) in steps
-    assert steps[-1] == ("test", 24, 24)
+    assert steps[0][0] is Stage.FILLING
+    assert (Stage.VALID, 24, 24) in steps
+    assert steps[-1] == (Stage.TEST, 24, 24)
 
 
 # What is kept.
@@ -306,7 +308,7 @@ def test_a_run_that_breaks_off_keeps_its_best(tmp_path):
             raise BreakError
 
     with pytest.raises(BreakError):
-        tiny(epochs=9, out=tmp_path / "run", observe=observe)
+        tiny(epochs=9, out=tmp_path / "run", listener=Hearing(record=observe))
     kept, short = Run.load(tmp_path / "run", "cpu"), tiny(epochs=2)
     assert kept.best_epoch == short.best_epoch
     assert equal_parameters(kept.model.state_dict(), short.model.state_dict())

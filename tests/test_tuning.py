@@ -41,14 +41,16 @@ def quick(monkeypatch):
     """Let a training take no time, its MRR a function of its settings; return what was trained."""
     trained = []
 
-    def run(graph, config, *, observe, progress, announce):
+    def run(graph, config, *, listener):
         trained.append(config)
         if len(trained) in run.raises:
             raise run.raises[len(trained)]
         final = {0.001: 0.1, 0.01: 0.3, 0.1: 0.2}[config.lr] + 0.01 * config.margin
         for epoch in range(1, config.epochs + 1):
-            observe({"epoch": epoch, "loss": 1.0, "seconds": 0.0})
-            observe({"epoch": epoch, "split": "valid", "mrr": final * epoch / config.epochs})
+            listener.record({"epoch": epoch, "loss": 1.0, "seconds": 0.0})
+            listener.record(
+                {"epoch": epoch, "split": "valid", "mrr": final * epoch / config.epochs}
+            )
         return SimpleNamespace(result=lambda split: {"mrr": final})
 
     run.raises, run.trained = {}, trained

@@ -19,18 +19,20 @@ if TYPE_CHECKING:
     from nscaching.data.graph import KnowledgeGraph
     from nscaching.probes import ProbeConfig
     from nscaching.runs.run import Run
+    from nscaching.training.listener import Listener
     from nscaching.training.train import resume, train
     from nscaching.tuning import tune
 
 __version__ = "0.1.0"
 __all__ = [
-    "KnowledgeGraph", "ProbeConfig", "Run", "TrainConfig", "UserError", "__version__", "resume",
-    "train", "tune",
+    "KnowledgeGraph", "Listener", "ProbeConfig", "Run", "TrainConfig", "UserError", "__version__",
+    "resume", "train", "tune",
 ]  # fmt: skip
 
 # Imported when they are asked for: ``nscaching --help`` should not wait for PyTorch.
 ROOMS = {
     "KnowledgeGraph": "data.graph",
+    "Listener": "training.listener",
     "ProbeConfig": "probes",
     "Run": "runs.run",
     "TrainConfig": "config",

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from nscaching.cli.progress import Bar
 from nscaching.config import TrainConfig
+from nscaching.training.listener import Stage
 from nscaching.tuning.mattered import text
 from nscaching.tuning.search import Watch
 
@@ -52,9 +53,9 @@ class TuningDisplay(Bar, Watch):
             self.mrr = f"  MRR {record['mrr']:.4f}"
         self._show(self.epoch)
 
-    def progress(self, what: str, done: int, of: int) -> None:
+    def progress(self, stage: Stage, done: int, total: int) -> None:
         """Hear a step inside an epoch or a validation."""
-        self._show(self.epoch + done / of if what == "training" else self.epoch)
+        self._show(self.epoch + done / total if stage is Stage.TRAINING else self.epoch)
 
     def end(self, tuning: Tuning) -> None:
         """Say how the trial was."""

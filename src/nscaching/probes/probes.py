@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError
 from nscaching.kernels import Kernels
@@ -19,9 +18,6 @@ from nscaching.probes.config import ProbeConfig
 from nscaching.probes.repeats import RepeatMeter
 from nscaching.probes.watch import Watch, watched_triples
 from nscaching.samplers import Sampler
-from nscaching.samplers.cache import NSCaching
-from nscaching.training.batches import TrainingTriples
-from nscaching.training.objective import choose_objective
 
 __all__ = ["Finding", "Probes"]
 
@@ -47,37 +43,30 @@ class Probes:
         self,
         asked: ProbeConfig,
         graph: KnowledgeGraph,
-        config: TrainConfig,
         model: Model,
         sampler: Sampler,
-        triples: TrainingTriples,
         kernels: Kernels,
+        relation: Tensor,
+        margin: float | None,
         seed: int,
     ) -> None:
-        asked.check_possible(config)
+        """Take the relations [n] of the training triples, and the margin if the loss has one."""
         if asked.probe_test and not len(graph.test):
             raise UserError(f"--probe-test: {graph.name} has no test triples")
+        if (asked.probe_changes or asked.snapshots) and not sampler.has_cache:
+            flag = "--probe-changes" if asked.probe_changes else "--snapshots"
+            raise UserError(f"{flag}: --sampler {sampler.config.sampler} keeps no cache")
         self.asked, self.model, self.sampler, self.kernels = asked, model, sampler, kernels
         self.trace_test = asked.probe_test
-        self.repeats = None
+        self.repeats = self.changes = self.watch = None
         if asked.probe_repeats:
-            relation, relations = triples.columns[1], len(graph.relations)
+            relations = len(graph.relations)
             self.repeats = RepeatMeter(asked.probe_repeats, relation, relations, sampler)
-        self.changes = None
         if asked.probe_changes:
-            self.changes = ChangeMeter(self._cache("--probe-changes").cache, seed, kernels)
-        if asked.snapshots:
-            self._cache("--snapshots")
-        self.watch = None
+            self.changes = ChangeMeter(sampler.cache, seed, kernels)
         if asked.watch or asked.watch_triple:
-            margin = config.margin if choose_objective(config, model) == "margin" else None
-            watched, device = watched_triples(graph, asked, seed), triples.columns.device
-            self.watch = Watch(graph, watched, margin, device)
-
-    def _cache(self, flag: str) -> NSCaching:
-        if not isinstance(self.sampler, NSCaching):
-            raise UserError(f"{flag}: --sampler {self.sampler.config.sampler} keeps no cache")
-        return self.sampler
+            watched = watched_triples(graph, asked, seed)
+            self.watch = Watch(graph, watched, margin, relation.device)
 
     def figures(self, epoch: int) -> dict[str, float]:
         """Return what belongs into the record of an epoch that has just ended."""

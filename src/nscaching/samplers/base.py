@@ -43,8 +43,20 @@ class Sampler(ABC):
     take such negatives; with others autograd is used.
     """
 
+    has_negatives: ClassVar[bool] = True
+    """Whether there are negatives; without them, the loss compares with all entities."""
+
+    has_weights: ClassVar[bool] = False
+    """Whether negatives are weighted by their scores (``Negatives.adversarial``)."""
+
+    has_generator: ClassVar[bool] = False
+    """Whether a second model makes the negatives; its class takes ``start``, its parameters."""
+
     has_cache: ClassVar[bool] = False
-    """Whether it refreshes a cache of the keys of a batch."""
+    """Whether the keys of a batch have a cache that ``update`` refreshes."""
+
+    cache: dict[Side, Tensor]
+    """The cached ids of each side, int32 [keys, N1], of a sampler that has a cache."""
 
     usual_count: ClassVar[int] = 1
     """Negatives of each triple where the configuration leaves it open."""

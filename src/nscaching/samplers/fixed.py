@@ -53,6 +53,7 @@ class SelfAdversarial(Bernoulli):
     Sun et al., 2019: the k-th of a triple counts softmax(α·f)ₖ, a constant in the gradient.
     """
 
+    has_weights = True
     usual_count = 64
 
     def negatives(self, batch: Batch, model: Model) -> Negatives:
@@ -65,6 +66,7 @@ class SelfAdversarial(Bernoulli):
 class NoSampler(Sampler):
     """No negatives: the objectives 1vsall and kvsall hold every triple against all entities."""
 
+    has_negatives = False
     usual_count = 0
 
     def negatives(self, batch: Batch, model: Model) -> Negatives:

@@ -15,7 +15,6 @@ from nscaching.kernels.batch import Batch, Negatives
 from nscaching.kernels.learner import Scorer
 from nscaching.kernels.state import State, join, part
 from nscaching.models import Form, Model, build
-from nscaching.runs.start import warm_start
 from nscaching.samplers.base import SAMPLERS, Sampler
 
 __all__ = ["IGAN", "KBGAN", "Generating"]
@@ -40,6 +39,7 @@ class Generating(Sampler):
     """
 
     one_side = True
+    has_generator = True
 
     def __init__(
         self,
@@ -48,14 +48,14 @@ class Generating(Sampler):
         device: torch.device,
         seed: int,
         kernels: Kernels | None = None,
+        start: dict[str, Tensor] | None = None,
     ) -> None:
         super().__init__(graph, config, device, seed, kernels)
         self.generator = build(config.generator, graph, config.dim, config.norm)
         self.generator.prepare(graph)
         self.generator.reset(torch.Generator().manual_seed(seed))
-        if config.generator_pretrain:
-            start = "--generator-pretrain", config.generator_pretrain
-            self.generator.load_state_dict(warm_start(*start, graph, config.generator, config.dim))
+        if start is not None:
+            self.generator.load_state_dict(start)
         self.generator.to(device)
         learning = Learning("margin", config.margin, config.generator_lr, weight_decay=0.0)
         self.scorer = self.new_scorer(learning)

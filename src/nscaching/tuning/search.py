@@ -18,6 +18,7 @@ from nscaching.kernels.dispatch import choose_device
 from nscaching.models import MODELS
 from nscaching.runs.folder import Record, RunFolder
 from nscaching.samplers import SAMPLERS
+from nscaching.training.listener import Listener, Stage
 from nscaching.training.objective import choose_objective
 from nscaching.training.train import train
 from nscaching.tuning.space import Space, make_space
@@ -51,7 +52,7 @@ class Watch:
     def observe(self, record: Record) -> None:
         """Hear a finished epoch or validation."""
 
-    def progress(self, what: str, done: int, of: int) -> None:
+    def progress(self, stage: Stage, done: int, total: int) -> None:
         """Hear a step inside an epoch or a validation."""
 
     def end(self, tuning: Tuning) -> None:
@@ -177,20 +178,25 @@ def _run(
 
     from nscaching.tuning.study import FAILED
 
-    def observe(record: Record) -> None:
-        watch.observe(record)
-        if record.get("split") == "valid":
-            trial.report(record["mrr"], record["epoch"])
-            if trial.should_prune() and record["epoch"] < config.epochs:
-                raise optuna.TrialPruned
+    class Trial(Listener):
+        def announce(self, text: str) -> None:
+            watch.announce(text)
+
+        def progress(self, stage: Stage, done: int, total: int) -> None:
+            watch.progress(stage, done, total)
+
+        def record(self, record: Record) -> None:
+            watch.observe(record)
+            if record.get("split") == "valid":
+                trial.report(record["mrr"], record["epoch"])
+                if trial.should_prune() and record["epoch"] < config.epochs:
+                    raise optuna.TrialPruned
 
     reason = ""
     try:
         config = tuning.configure(trial.params)
         watch.start(config, trial.params)
-        run = train(
-            graph, config, observe=observe, progress=watch.progress, announce=watch.announce
-        )
+        run = train(graph, config, listener=Trial())
         best = run.result("valid")
         study.tell(trial, best["mrr"] if best else 0.0)
         return

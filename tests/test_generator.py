@@ -145,15 +145,6 @@ def test_the_reward_grows(sampler):
 
 
 @both
-@pytest.mark.parametrize("model", MODELS.names())
-def test_every_discriminator_trains_and_reports(sampler, model):
-    trainer = Trainer(GRAPH, TrainConfig(**TINY | {"sampler": sampler, "model": model}))
-    record = trainer.epoch(1)
-    assert {"generator_loss", "reward", "entropy"} <= record.keys()
-    assert all(math.isfinite(value) for value in record.values())
-
-
-@both
 @pytest.mark.parametrize("generator", MODELS.names())
 def test_every_generator_learns(sampler, generator):
     settings = {"sampler": sampler, "generator": generator, "side": "uniform"}

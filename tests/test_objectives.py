@@ -123,6 +123,19 @@ def test_objective_goes_by_the_family(name):
     assert choose_objective(config, model) == shifted
 
 
+def test_classes_of_the_user_s_say_what_they_need(tmp_path):
+    """The loss goes by what a sampler's class says of itself, not by its name."""
+    (tmp_path / "mine.py").write_text(
+        "from nscaching.samplers.fixed import NoSampler, SelfAdversarial\n"
+        "class Weighted(SelfAdversarial): pass\n"
+        "class Nothing(NoSampler): pass\n"
+    )
+    for name, objective in (("Weighted", "shifted"), ("Nothing", "1vsall")):
+        config = TrainConfig(sampler=f"{tmp_path / 'mine.py'}:{name}")
+        assert choose_objective(config, new_model("TransE")) == objective
+    assert penalty(config, new_model("ComplEx")) == 0.0
+
+
 @pytest.mark.parametrize("kernels", ["reference", "numba"])
 @pytest.mark.parametrize("model", MODELS.names())
 @pytest.mark.parametrize("penalty", [0.0, 0.7])

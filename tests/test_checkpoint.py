@@ -163,7 +163,7 @@ def test_a_run_goes_on_from_the_checkpoint_before(two, tmp_path, damage):
     resume(path, listener=Hearing(note=said.append, announce=announced.append))
     assert len(said) == 1
     assert said[0].startswith(f"{newest} is damaged (")
-    assert announced[0].startswith(f"{path}/checkpoints/000001.safetensors: goes on in epoch 2")
+    assert announced[0].startswith(f"{path}/checkpoints/000001.safetensors: resumes in epoch 2")
     assert_same(two / "whole", path)
 
 
@@ -237,7 +237,7 @@ def test_a_full_disk_where_lines_are_written(two, tmp_path, monkeypatch, number)
         return inner(file, mode, *rest, **options)
 
     monkeypatch.setattr("nscaching.files.Path.open", fail)
-    hint = r"; to go on later: nscaching train --resume \S+/run" if number > 1 else ""
+    hint = r"; to resume later: nscaching train --resume \S+/run" if number > 1 else ""
     with pytest.raises(UserError, match=rf"^cannot write \S+: No space left on device{hint}$"):
         resume(path)
     monkeypatch.undo()

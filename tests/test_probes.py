@@ -282,7 +282,7 @@ def test_training_goes_on_while_a_snapshot_is_written_and_checkpoints_wait_for_i
     monkeypatch.setattr(
         Recorder, "_save", lambda self: (checkpoints.append(list(written)), save(self))
     )
-    with pytest.raises(Stopped, match="to go on"):
+    with pytest.raises(Stopped, match="to resume"):
         train(
             GRAPH, **{**TINY, "epochs": 4}, out=path,
             listener=Hearing(record=hear, stop=trained.is_set), probes=ProbeConfig(snapshots=(1,)),

@@ -431,7 +431,7 @@ def test_a_training_that_the_time_limit_stops_goes_on_where_it_was(make, tmp_pat
     monkeypatch.setattr(Unheard, "late", property(lambda self: self.calls >= 7))
     made, said = make(**few, seeds=2)
     assert (made.trained, made.left) == (0, 2)
-    assert "from which the same command goes on; the time limit is reached" in said[-1]
+    assert "; the same command resumes it; the time limit is reached" in said[-1]
     monkeypatch.setattr(Unheard, "late", False)
     made, said = make(**few, seeds=2)
     assert (made.trained, made.left) == (2, 0)

@@ -137,7 +137,7 @@ def test_a_sampler_that_keeps_nothing_is_named(tmp_path):
     stopped(tmp_path / "run", sampler=f"{tmp_path / 'mine.py'}:Counting")
     said = []
     resume(tmp_path / "run", listener=Hearing(note=said.append))
-    assert said == ["Counting learns, but has no state to keep: it begins anew"]
+    assert said == ["Counting learns, but has no state to keep: it starts anew"]
 
 
 def test_a_crash_between_checkpoints(tmp_path, monkeypatch):
@@ -177,7 +177,7 @@ def test_what_it_gives_back(tmp_path):
     assert loaded.history == run.history
     assert (run.best_epoch, run.path) == (whole.best_epoch, tmp_path / "run")
     assert begun[0] == run.history[: len(begun[0])] != []
-    assert announced[0].endswith("000001.safetensors: goes on in epoch 3, of which 53 % is done")
+    assert announced[0].endswith("000001.safetensors: resumes in epoch 3, of which 53 % is done")
     for split in ("valid", "test"):
         assert run.evaluate(split) == whole.evaluate(split)
     seconds = [record["seconds"] for record in run.history]
@@ -186,7 +186,7 @@ def test_what_it_gives_back(tmp_path):
 
 def test_the_hint_names_the_folder(tmp_path):
     hint = stopped(tmp_path / "a run")
-    assert hint == f"stopped in epoch 2; to go on: nscaching train --resume '{tmp_path}/a run'"
+    assert hint == f"stopped in epoch 2; to resume: nscaching train --resume '{tmp_path}/a run'"
     with pytest.raises(Stopped, match=r"^stopped in epoch 1$"):
         train(GRAPH, listener=Hearing(stop=Alarm(1)), **SETTINGS)
 
@@ -196,7 +196,7 @@ def test_a_finished_run_keeps_no_checkpoint(tmp_path):
     assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 1
     resume(tmp_path / "run")
     assert not (tmp_path / "run" / "checkpoints").exists()
-    with pytest.raises(UserError, match="run is finished: there is nothing to go on with"):
+    with pytest.raises(UserError, match="run is finished: there is nothing to resume"):
         resume(tmp_path / "run")
 
 
@@ -206,7 +206,7 @@ def test_without_a_checkpoint_it_begins_anew(tmp_path):
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     announced = []
     resume(tmp_path / "run", listener=Hearing(announce=announced.append))
-    assert announced[0] == f"{tmp_path / 'run'} has no checkpoint yet: it begins anew"
+    assert announced[0] == f"{tmp_path / 'run'} has no checkpoint yet: training starts anew"
     assert_same(tmp_path / "whole", tmp_path / "run")
 
 
@@ -247,7 +247,7 @@ def test_other_kernels_go_on_nearly_alike(tmp_path, one, other, optimizer):
     said = []
     run = resume(tmp_path / "run", kernels=other, listener=Hearing(note=said.append))
     assert [text.partition(" will")[2] for text in said] == [
-        f" not come out as it would have: its kernels was {one} and is {other}"
+        f" differ from an uninterrupted run: its kernels was {one} and is {other}"
     ]
     for (name, table), twin in zip(
         run.model.named_parameters(), whole.model.parameters(), strict=True
@@ -259,8 +259,12 @@ def test_other_kernels_go_on_nearly_alike(tmp_path, one, other, optimizer):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("dim = 4", "dim = 5", "the run was begun with dim 4, not 5: it cannot go on"),
-        ("epochs = 4", "epochs = 3", "the run was begun with epochs 4, not 3: it cannot go on"),
+        ("dim = 4", "dim = 5", "the run has dim 4 and cannot resume with 5"),
+        (
+            "epochs = 4",
+            "epochs = 3",
+            "the run has epochs 4 and cannot resume with 3",
+        ),
         ("format = 1", "format = 9", "run has format 9, this version of nscaching reads 1: use"),
     ],
 )
@@ -304,7 +308,7 @@ def test_a_finished_run_without_its_card_is_not_begun_anew(tmp_path):
     (tmp_path / "run" / "README.md").unlink()
     (tmp_path / "run" / "training.png").write_text("")  # which these tests leave out
     model = (tmp_path / "run" / "model.safetensors").read_bytes()
-    with pytest.raises(UserError, match="is finished: there is nothing to go on with; to train mo"):
+    with pytest.raises(UserError, match="is finished: there is nothing to resume; to train more"):
         resume(tmp_path / "run")
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == model
 
@@ -321,7 +325,7 @@ def test_a_report_of_an_unfinished_run_does_not_end_it(tmp_path):
 def test_out_of_memory_when_it_goes_on(tmp_path, monkeypatch):
     stopped(tmp_path / "run")
     monkeypatch.setattr(Trainer, "epoch", lambda *_: torch.empty(1 << 60))
-    with pytest.raises(UserError, match="run: not enough memory to go on: free some, or go on whe"):
+    with pytest.raises(UserError, match="run: not enough memory to resume: free some, or res"):
         resume(tmp_path / "run")
 
 
@@ -374,9 +378,7 @@ def test_the_same_call_goes_on_from_checkpoints_alone(tmp_path, sampler):
             break
         except Stopped as stop:
             stops.append(str(stop))
-    assert [stop.partition(", ")[2] for stop in stops] == [
-        "from which the same command goes on"
-    ] * 3
+    assert [stop.partition("; ")[2] for stop in stops] == ["the same command resumes it"] * 3
     assert without_times(run.history) == without_times(whole.history)
     assert without_times(heard) == without_times(whole.history)  # each record once
     for name, parameters in whole.model.state_dict().items():
@@ -391,7 +393,7 @@ def test_the_same_call_goes_on_from_checkpoints_alone(tmp_path, sampler):
 def test_checkpoints_alone_of_other_settings_are_refused(tmp_path):
     with pytest.raises(Stopped):
         train(GRAPH, checkpoints=tmp_path, listener=Hearing(stop=Alarm(3)), **SETTINGS)
-    with pytest.raises(UserError, match=rf"{tmp_path}.*begun with lr .* not 0.5: it cannot go on"):
+    with pytest.raises(UserError, match=rf"{tmp_path}.*has lr .* and cannot resume with 0.5"):
         train(GRAPH, checkpoints=tmp_path, **{**SETTINGS, "lr": 0.5})
 
 

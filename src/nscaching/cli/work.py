@@ -129,7 +129,7 @@ def resume(path: str, checkpoint_every: float, given: dict[str, Any]) -> Run:
         run = resume_run(
             path,
             checkpoint_every=checkpoint_every,
-            listener=Answering(display, stop, f"; to go on: {resume_command(path)}"),
+            listener=Answering(display, stop, f"; to resume: {resume_command(path)}"),
             **given,
         )
         stop.check(f"stopped; {run.path} is finished")

@@ -1,4 +1,4 @@
-"""The probes of one training run, together."""
+"""The probes of one training run."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from nscaching.samplers import Sampler
 
 __all__ = ["Finding", "Probes"]
 
-# Copies of a cache that there must be room for on a GPU, before one is made there.
+# A snapshot is copied on the GPU only if the free memory would hold this many copies.
 ROOM = 8
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What probes found after an epoch, apart from its figures."""
+    """Findings of probes after an epoch, besides the figures in its record."""
 
     epoch: int
     scores: list[dict[str, Any]] = field(default_factory=list)
     """Lines of scores.jsonl."""
     cache: dict[str, Tensor] = field(default_factory=dict)
-    """A copy of the whole cache, where a snapshot was due; on the device, if there is much room."""
+    """A copy of the whole cache if a snapshot was due; on the device if it has much free memory."""
 
 
 class Probes:
-    """Looks at a training run; never changes it."""
+    """Measures a training run and never changes it."""
 
     def __init__(
         self,
@@ -69,12 +69,12 @@ class Probes:
             self.watch = Watch(graph, watched, margin, relation.device)
 
     def figures(self, epoch: int) -> dict[str, float]:
-        """Return what belongs into the record of an epoch that has just ended."""
+        """Return the figures for the record of the epoch that has just ended."""
         found = {} if self.repeats is None else self.repeats.read(epoch)
         return found if self.changes is None else found | self.changes.read()
 
     def look(self, epoch: int, last: bool = False) -> Finding:
-        """Return what is to be kept of the end of an epoch; 0 is the start."""
+        """Return the findings at the end of an epoch; epoch 0 is the start."""
         finding = Finding(epoch)
         if self.watch is not None and (last or epoch % self.asked.watch_every == 0):
             finding.scores.extend(self.watch.read(self.model, self.kernels, epoch))
@@ -83,11 +83,11 @@ class Probes:
         return finding
 
     def checkpoint(self) -> State:
-        """Return what probes remember."""
+        """Return the state of all probes."""
         return join(**{name: meter.checkpoint() for name, meter in self._meters().items()})
 
     def restore(self, state: State) -> None:
-        """Take what they remembered."""
+        """Restore the state of all probes."""
         for name, meter in self._meters().items():
             meter.restore(part(state, name))
 
@@ -97,7 +97,7 @@ class Probes:
 
 
 def _copy(ids: Tensor) -> Tensor:
-    """Return a copy, where the tensor is unless it would take much of the room that is left."""
+    """Return a copy on the same device, or on the CPU if the GPU has little free memory."""
     if ids.is_cuda and ROOM * ids.nbytes > torch.cuda.mem_get_info(ids.device)[0]:
-        return ids.cpu()  # for which training has to wait
+        return ids.cpu()  # training waits for this copy
     return ids.clone()

@@ -1,4 +1,4 @@
-"""Score differences of watched triples: what the model thinks of all their negatives."""
+"""Score differences f(negative) − f(positive) over all negatives of watched triples."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["QUANTILES", "TOP", "Watch", "watched_triples"]
 QUANTILES = 201
 """Probabilities 0, 0.005, …, 1."""
 TOP = 100
-"""Largest differences that are kept one by one."""
+"""Number of largest differences that are kept one by one."""
 
 
 def watched_triples(graph: KnowledgeGraph, probes: ProbeConfig, seed: int) -> Ids:
-    """Return the watched triples [n, 3]: those named, then those drawn from training."""
+    """Return the watched triples [n, 3]: the named ones, then random ones of training."""
     if probes.watch > len(graph.train):
         raise UserError(
             f"--watch {probes.watch}: {graph.name} has {len(graph.train):,} training triples"
@@ -49,11 +49,11 @@ class Watch:
         head, relation, tail = triples.T
         self.relation = torch.from_numpy(relation.copy()).long().to(device)
         self.sides: dict[Side, tuple[Tensor, Tensor, Tensor, Tensor]] = {}
-        """Anchor [n] and answer [n]; row and entity of all that is no negative."""
+        """Anchor [n] and answer [n]; then rows and entities [m] of the true triples."""
         for side in Side:
             anchor, answer = side.query(head, tail)
             row, entity = graph.filter_index[side].known(anchor, relation)
-            # The triple itself is no negative, whether the graph knows it or not.
+            # The watched triple is no negative, even if the graph does not have it.
             pairs = np.stack(
                 [
                     np.concatenate([row, np.arange(len(triples))]),
@@ -123,5 +123,5 @@ class Watch:
 
 
 def _short(value: float) -> float:
-    """Return a number to six digits: more are noise, and twice the file."""
+    """Return a number to six digits: more digits are noise and double the file."""
     return float(f"{value:.6g}")

@@ -1,4 +1,4 @@
-"""What a negative sampler is: it sees the batch with its row numbers, and the model."""
+"""The base class of negative samplers, which see a batch with its keys, and the model."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from nscaching.registry import Registry
 
 __all__ = ["SAMPLERS", "Negatives", "Sampler"]
 
-# A choice among all entities is made for as many keys at once as have this many pairs in all.
+# Pairs of key and entity that are scored at once in a choice among all entities.
 CHOICE_PAIRS = 1 << 22
 
-# Known triples are drawn anew this often; then the few that are left choose among all entities.
+# Known triples are redrawn this many times; the rest then choose among all unknown entities.
 REDRAWS = 10
 
 
@@ -34,13 +34,12 @@ class Sampler(ABC):
     """Makes negatives for a batch. One object serves one training run."""
 
     side: ClassVar[Literal["bernoulli", "uniform"] | None] = None
-    """How head or tail is chosen; None: as the configuration says."""
+    """How head or tail is chosen; None: by the configuration."""
 
     one_side: ClassVar[bool] = False
-    """Whether its negatives have a new head or a new tail, never both.
+    """Whether all negatives of a triple replace the same side, which ``replace_head`` says.
 
-    Several negatives of a triple have all the same side replaced, and say which. Compiled gradients
-    take such negatives; with others autograd is used.
+    Compiled gradients need such negatives; with others autograd is used.
     """
 
     has_negatives: ClassVar[bool] = True
@@ -59,7 +58,7 @@ class Sampler(ABC):
     """The cached ids of each side, int32 [keys, N1], of a sampler that has a cache."""
 
     usual_count: ClassVar[int] = 1
-    """Negatives of each triple where the configuration leaves it open."""
+    """Negatives of each triple, unless the configuration says how many."""
 
     def __init__(
         self,
@@ -74,7 +73,7 @@ class Sampler(ABC):
         self.kernels = kernels or Kernels()
         self.entities = len(graph.entities)
         self.random = torch.Generator(device).manual_seed(seed)
-        """For what happens seldom; the draws of a step are a function of seed and tick."""
+        """For rare draws; the usual draws of a step are a function of seed and tick."""
         self.tick = torch.zeros((), dtype=torch.int64, device=device)
         """Number of the step."""
         if (self.side or config.side) == "bernoulli":
@@ -93,20 +92,20 @@ class Sampler(ABC):
     def fill(  # noqa: B027  (most have nothing to fill)
         self, progress: Callable[[int, int], None] = lambda done, of: None
     ) -> None:
-        """Make what the first step draws from, where that may take long."""
+        """Prepare for the first step, where that may take long."""
 
-    def begin_epoch(self, epoch: int) -> None:  # noqa: B027  (most samplers need not hear)
-        """Hear that an epoch (1, 2, …) begins."""
+    def begin_epoch(self, epoch: int) -> None:  # noqa: B027  (most samplers ignore it)
+        """Prepare for an epoch (1, 2, …)."""
 
     @property
     def in_torch(self) -> bool:
-        """Whether torch does much of its work; else, on a CPU, compiled loops have all threads."""
+        """Whether torch does much of the work; if not, compiled loops get all threads of a CPU."""
         return True
 
     def phase(self) -> object:
-        """Name what sets this step apart from others: steps of one phase do the same operations.
+        """Return the same value for steps that do the same operations, so that a graph can replay.
 
-        None: there is no such name, since the operations depend on what is drawn.
+        None: the operations depend on the draws.
         """
         return None
 
@@ -126,23 +125,23 @@ class Sampler(ABC):
         """Make the negatives of a batch in this step."""
 
     def update(self, batch: Batch, model: Model) -> None:  # noqa: B027  (fixed ones do not learn)
-        """Learn from the batch, with the parameters of before its gradient step (step 8)."""
+        """Learn from the batch, with the parameters before its gradient step (step 8)."""
 
     def figures(self) -> dict[str, float]:
-        """Return what it measured since the last call, for the record of the epoch."""
+        """Return the figures since the last call, for the record of the epoch."""
         return {}
 
     def state(self) -> dict[str, Tensor]:
-        """Return what a later run or a reader would want to keep: the tensors themselves."""
+        """Return the tensors that a finished run keeps, not copies of them."""
         return {}
 
     def checkpoint(self) -> State:
-        """Return all that an interrupted training needs to go on as if it had not been."""
+        """Return all that a run needs to resume as if it had not been interrupted."""
         own = {"tick": self.tick, "random": self.random.get_state()}
         return own | join(state=self.state())
 
     def restore(self, state: State) -> None:
-        """Take what a checkpoint holds."""
+        """Restore the state of a checkpoint."""
         self.tick.copy_(state["tick"])
         restore_random(self.random, state["random"], self.seed + int(state["tick"]))
         kept = part(state, "state")
@@ -161,7 +160,7 @@ class Sampler(ABC):
         replace_head = self.kernels.coin(batch, self.head_probability, self.seed, self.tick)
         if not self.config.filter_known:
             return replace_head
-        # Where one side has nothing but known triples, the other has to serve.
+        # Where all triples of one side are known, replace the other side.
         no_head, no_tail = (self._exhausted[side][batch.key(side)] for side in Side)
         return torch.where(no_head == no_tail, replace_head, no_tail)
 
@@ -186,8 +185,8 @@ class Sampler(ABC):
     def choose_entities(self, side: Side, key: Tensor, count: int) -> Tensor:
         """Choose ``count`` entities for each key, all different: key [n] → ids [n, count].
 
-        With ``filter_known`` they make no training triple; where fewer than ``count`` are left,
-        those are taken again, and where none is left, any.
+        With ``filter_known`` they make no training triple. Where fewer than ``count`` are unknown,
+        these repeat; where none is unknown, any entity is chosen.
         """
         everyone = torch.arange(self.entities, device=self.device)
         chosen = []

@@ -134,8 +134,8 @@ class Recorder:
             left = f"the one before is {newest[-1]}" if newest else "there is none before it"
             return f"stopped in epoch {epoch} without a checkpoint: {error}; {left}"
         if self.session.folder is None:
-            return f"stopped in epoch {epoch}, from which the same command goes on"
-        return f"stopped in epoch {epoch}; to go on: {resume_command(self.session.folder.path)}"
+            return f"stopped in epoch {epoch}; the same command resumes it"
+        return f"stopped in epoch {epoch}; to resume: {resume_command(self.session.folder.path)}"
 
     def settings(self) -> State:
         """Return the settings that must be the same when the run resumes."""
@@ -174,7 +174,7 @@ class Recorder:
         learns = kind.update is not Sampler.update and kind.checkpoint is Sampler.checkpoint
         if learns and not self.trainer.sampler.state():
             self.session.listener.note(
-                f"{kind.__name__} learns, but has no state to keep: it begins anew"
+                f"{kind.__name__} learns, but has no state to keep: it starts anew"
             )
 
     def _check_settings(self, state: State, where: Path) -> None:
@@ -183,24 +183,21 @@ class Recorder:
             # Nothing before the last epoch depends on the number of epochs.
             more = name == "epochs" and value > before
             if more and state["trained"] == before:
-                raise UserError(
-                    f"{where}: all its {before} epochs are trained, so that there can "
-                    "be no more of them: leave out --epochs"
-                )
+                reason = f"all its {before} epochs are trained, and no more can be added"
+                raise UserError(f"{where}: {reason}: leave out --epochs")
             if before != value and not more:
-                raise UserError(
-                    f"{where}: the run was begun with {name} {before}, not {value}: it cannot go on"
-                )
+                reason = f"the run has {name} {before} and cannot resume with {value}"
+                raise UserError(f"{where}: {reason}")
 
     def whence(self) -> str:
         """Say where the run resumes."""
         assert self.session.folder is not None
         if not (whole := self.session.folder.checkpoints.whole):
-            return f"{self.session.folder.path} has no checkpoint yet: it begins anew"
+            return f"{self.session.folder.path} has no checkpoint yet: training starts anew"
         if self.trainer.over:
             return f"{whole[-1]}: all epochs are done, what is left is to rank and to finish"
         done = f"{100 * self.trainer.meter.triples // len(self.trainer.triples)} %"
-        return f"{whole[-1]}: goes on in epoch {self.trainer.trained + 1}, of which {done} is done"
+        return f"{whole[-1]}: resumes in epoch {self.trainer.trained + 1}, of which {done} is done"
 
 
 def _save_snapshot(folder: Path, epoch: int, cache: dict[str, Tensor]) -> None:

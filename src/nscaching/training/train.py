@@ -116,7 +116,7 @@ def resume(
         try:
             graph = folder.read_graph(source)
             for difference in differences(record, graph, config):
-                reason = f"will not come out as it would have: its {difference}"
+                reason = f"will differ from an uninterrupted run: its {difference}"
                 session.listener.note(f"{folder.path} {reason}")
             state = folder.checkpoints.newest(session.listener.note)
             # A checkpoint holds the parameters: what the run started from may be gone.
@@ -136,8 +136,8 @@ def resume(
         except (MemoryError, RuntimeError) as error:
             if not is_shortage(error):
                 raise
-            more = "free some, or go on where there is more"
-            raise UserError(f"{folder.path}: not enough memory to go on: {more}") from error
+            more = "free some, or resume where there is more"
+            raise UserError(f"{folder.path}: not enough memory to resume: {more}") from error
 
 
 def _finish(recorder: Recorder) -> Run:
@@ -156,7 +156,7 @@ def _finish(recorder: Recorder) -> Run:
     except CannotWriteError as error:
         if folder is None or not folder.checkpoints.files():
             raise
-        raise UserError(f"{error}; to go on later: {resume_command(folder.path)}") from error
+        raise UserError(f"{error}; to resume later: {resume_command(folder.path)}") from error
     finally:
         recorder.close()
     return run
@@ -219,7 +219,7 @@ def _check_unfinished(folder: RunFolder) -> None:
     if folder.finished:
         folder.close()
         raise UserError(
-            f"{folder.path} is finished: there is nothing to go on with; to train more from "
+            f"{folder.path} is finished: there is nothing to resume; to train more from "
             f"its parameters, start another run with --pretrain {folder.path}"
         )
 

@@ -98,69 +98,6 @@ class Trainer:
         self.trained, self.judged = 0, -1  # epochs; the start is judged too
         self.seconds = 0.0  # of training, without evaluation
 
-    def _seed(self, purpose: int) -> int:
-        return 1000 * self.config.seed + purpose
-
-    def _new_model(self, start: dict[str, Tensor] | None) -> Model:
-        model = build(self.config.model, self.graph, self.config.dim, self.config.norm)
-        model.prepare(self.graph)
-        model.reset(Generator().manual_seed(self._seed(START)))
-        if start is not None:
-            model.load_state_dict(start)
-        return model.to(self.device)
-
-    def _new_sampler(self, start: dict[str, Tensor] | None) -> Sampler:
-        options: dict[str, Any] = {} if start is None else {"start": start}
-        kind, seed = SAMPLERS.get(self.config.sampler), self._seed(NEGATIVES)
-        sampler = kind(self.graph, self.config, self.device, seed, self.kernels, **options)
-        sampler.fill(lambda done, total: self.report(Stage.FILLING, done, total))
-        return sampler
-
-    def _new_learner(self) -> Learner:
-        config, strength = self.config, penalty(self.config, self.model)
-        cubes = config.penalty_norm == "n3"
-        # The penalty λ/2·‖Θ‖² belongs to the sum over all triples; a batch takes its share.
-        share = min(1.0, config.batch_size / len(self.triples))
-        learning = Learning(
-            self.objective,
-            config.margin,
-            config.lr,
-            weight_decay=0.0 if cubes else strength * share,
-            rows=config.optimizer == "row-adam",
-            adagrad=config.optimizer == "adagrad",
-            cubes=strength if cubes else 0.0,
-        )
-        if self.objective == "kvsall":
-            return KVsAll(self.model, learning, self.kernels.distances, self.graph)
-        if self.objective == "1vsall" or self.sampler.one_side:
-            return self.kernels.learner(self.model, learning, self.sampler.count)
-        return AutogradLearner(self.model, learning)
-
-    def _new_probes(self, asked: ProbeConfig) -> Probes:
-        asked.check_possible(self.config)
-        margin = self.config.margin if self.objective == "margin" else None
-        parts = self.model, self.sampler, self.kernels, self.triples.columns[1]
-        return Probes(asked, self.graph, *parts, margin, self._seed(PROBES))
-
-    def _all_compiled(self) -> bool:
-        """Whether steps are compiled loops on a CPU, whose cores idle torch threads would take."""
-        in_torch = isinstance(self.learner, AutogradLearner) or self.sampler.in_torch
-        return self.device.type == "cpu" and not in_torch
-
-    def plan(self) -> str:
-        """Say in one line which kernels run, and why."""
-        parts = [f"{self.kernels.name} kernels ({self.kernels.reason})"]
-        if self.kernels.name != "reference":
-            if isinstance(self.learner, AutogradLearner):
-                parts.append("gradients by autograd")
-            if self.config.filter_known:
-                parts.append("known triples are filtered on the plain path")
-            elif self.model.form not in FORMS:
-                parts.append(
-                    f"{self.config.model} has no compiled form: candidates on the plain path"
-                )
-        return "; ".join(parts)
-
     def train(self) -> Iterator[Record | Finding]:
         """Run all epochs, then rank the test triples with the best parameters.
 
@@ -287,3 +224,66 @@ class Trainer:
         parts: dict[str, Part] = {"triples": self.triples, "meter": self.meter}
         parts |= {"sampler": self.sampler, "learner": self.learner}
         return parts if self.probes is None else {**parts, "probes": self.probes}
+
+    def plan(self) -> str:
+        """Say in one line which kernels run, and why."""
+        parts = [f"{self.kernels.name} kernels ({self.kernels.reason})"]
+        if self.kernels.name != "reference":
+            if isinstance(self.learner, AutogradLearner):
+                parts.append("gradients by autograd")
+            if self.config.filter_known:
+                parts.append("known triples are filtered on the plain path")
+            elif self.model.form not in FORMS:
+                parts.append(
+                    f"{self.config.model} has no compiled form: candidates on the plain path"
+                )
+        return "; ".join(parts)
+
+    def _seed(self, purpose: int) -> int:
+        return 1000 * self.config.seed + purpose
+
+    def _new_model(self, start: dict[str, Tensor] | None) -> Model:
+        model = build(self.config.model, self.graph, self.config.dim, self.config.norm)
+        model.prepare(self.graph)
+        model.reset(Generator().manual_seed(self._seed(START)))
+        if start is not None:
+            model.load_state_dict(start)
+        return model.to(self.device)
+
+    def _new_sampler(self, start: dict[str, Tensor] | None) -> Sampler:
+        options: dict[str, Any] = {} if start is None else {"start": start}
+        kind, seed = SAMPLERS.get(self.config.sampler), self._seed(NEGATIVES)
+        sampler = kind(self.graph, self.config, self.device, seed, self.kernels, **options)
+        sampler.fill(lambda done, total: self.report(Stage.FILLING, done, total))
+        return sampler
+
+    def _new_learner(self) -> Learner:
+        config, strength = self.config, penalty(self.config, self.model)
+        cubes = config.penalty_norm == "n3"
+        # The penalty λ/2·‖Θ‖² belongs to the sum over all triples; a batch takes its share.
+        share = min(1.0, config.batch_size / len(self.triples))
+        learning = Learning(
+            self.objective,
+            config.margin,
+            config.lr,
+            weight_decay=0.0 if cubes else strength * share,
+            rows=config.optimizer == "row-adam",
+            adagrad=config.optimizer == "adagrad",
+            cubes=strength if cubes else 0.0,
+        )
+        if self.objective == "kvsall":
+            return KVsAll(self.model, learning, self.kernels.distances, self.graph)
+        if self.objective == "1vsall" or self.sampler.one_side:
+            return self.kernels.learner(self.model, learning, self.sampler.count)
+        return AutogradLearner(self.model, learning)
+
+    def _new_probes(self, asked: ProbeConfig) -> Probes:
+        asked.check_possible(self.config)
+        margin = self.config.margin if self.objective == "margin" else None
+        parts = self.model, self.sampler, self.kernels, self.triples.columns[1]
+        return Probes(asked, self.graph, *parts, margin, self._seed(PROBES))
+
+    def _all_compiled(self) -> bool:
+        """Whether steps are compiled loops on a CPU, whose cores idle torch threads would take."""
+        in_torch = isinstance(self.learner, AutogradLearner) or self.sampler.in_torch
+        return self.device.type == "cpu" and not in_torch

@@ -221,10 +221,7 @@ def train_into(
     # Once without a folder: the seconds of a run should not hold those of compiling its kernels.
     train(graph, config, epochs=1, validate_every=0)
     with TrainingDisplay(where.name, config) as display:
-        train(
-            graph, config, out=unfinished, observe=display.observe, progress=display.progress,
-            announce=display.announce, **probing(probes),
-        )  # fmt: skip
+        train(graph, config, out=unfinished, listener=display, **probing(probes))
     where.parent.mkdir(parents=True, exist_ok=True)
     unfinished.rename(where)
 

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from nscaching import KnowledgeGraph, UserError, resume, train
+from nscaching import KnowledgeGraph, Listener, UserError, resume, train
 from nscaching.config import TrainConfig
 from nscaching.runs.checkpoints import Checkpoints
 from nscaching.runs.folder import RunFolder
@@ -36,13 +36,21 @@ CONFIG = TrainConfig(
 EVERY = 0.01  # seconds between checkpoints
 
 
+class Strict(Listener):
+    """Ends the process at any warning."""
+
+    def note(self, text: str) -> None:
+        """End the process."""
+        sys.exit(text)
+
+
 def attempt(graph: KnowledgeGraph, path: Path) -> None:
     """Train, or go on: what a child does."""
     if RunFolder(path).finished:  # and killed before it could say so
         with suppress(UserError):
             resume(path)
     elif path.exists():
-        resume(path, checkpoint_every=EVERY, say=lambda text: sys.exit(text))
+        resume(path, checkpoint_every=EVERY, listener=Strict())
     else:
         train(graph, CONFIG, out=path, checkpoint_every=EVERY)
 

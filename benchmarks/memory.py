@@ -63,6 +63,7 @@ def main() -> None:
     forget_peak()
     stated = state(Plan(graph, config))
     began = time.perf_counter()
+    torch.set_num_threads(config.threads)
     trainer = Trainer(graph, config)
     ready = time.perf_counter() - began
     for rows in itertools.islice(trainer.triples.rows(config.batch_size), steps):

@@ -24,7 +24,8 @@ import torch
 from nscaching import KnowledgeGraph, ProbeConfig, TrainConfig
 from nscaching.runs.folder import RunFolder
 from nscaching.runs.run import Run
-from nscaching.training.recorder import Recording
+from nscaching.training.recorder import Recorder
+from nscaching.training.session import Session, torch_settings
 from nscaching.training.trainer import Trainer
 
 Work = Callable[..., Any]
@@ -90,18 +91,19 @@ def measure(graph: KnowledgeGraph, config: TrainConfig, epochs: int) -> dict[str
         on.repeats.record = watch("record", on.repeats.record)  # type: ignore
     turns = [watch("off", off.epoch), watch("on", on.epoch)]
     with tempfile.TemporaryDirectory() as folder:
-        recording = Recording(Run(graph, config, on.model), on, RunFolder(folder), every=0)
-        on.pause = None  # which it would have without probes, too
+        report, session = on.report, Session(every=0, folder=RunFolder(folder))
+        recorder = Recorder(session, Run(graph, config, on.model), on)
+        on.report = report  # a run without probes would have the recorder's, too
         on.probes.look(0)  # so that it is compiled, as validation would have done
-        look = watch("look", lambda *at: recording.find(on.probes.look(*at)))
+        look = watch("look", lambda *at: recorder.keep_finding(on.probes.look(*at)))
         for epoch in range(1 - WARM_UP, epochs + 1):
             for turn in turns:
                 turn(epoch)
             turns.reverse()  # each goes first in every other epoch
             if epoch >= 0:
                 look(epoch, epoch == epochs)
-        watch("look", recording.settle)()
-        recording.close()
+        watch("look", recorder.wait)()
+        recorder.close()
     seconds = {name: taken[WARM_UP:] for name, taken in watch.seconds.items()}
     off_s, on_s = statistics.median(seconds["off"]), seconds["on"]
     # Sums, not medians: what is written beside training slows a few epochs alone.
@@ -141,7 +143,8 @@ def main() -> None:
             device=chosen.device,
             threads=chosen.threads,
         )
-        found = measure(graph, config, chosen.epochs)
+        with torch_settings(config.threads):
+            found = measure(graph, config, chosen.epochs)
         if not number:
             device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
             device = torch.device("cpu") if chosen.device == "cpu" else device

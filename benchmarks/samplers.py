@@ -87,6 +87,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=list(ORDER), choices=list(VARIANTS))
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     chosen = parser.parse_args()
+    torch.set_flush_denormal(True)  # as ``train`` does
     graph, device = KnowledgeGraph.load(chosen.data), choose_device(chosen.device)
     settings = {"model": chosen.model, "batch_size": chosen.batch_size, "device": device.type}
     print(

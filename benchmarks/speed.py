@@ -284,6 +284,7 @@ def main() -> None:
     device = choose_device(chosen.device)
     graph = KnowledgeGraph.load(chosen.data)
     count = chosen.epochs or (10 if device.type == "cuda" else 2)
+    torch.set_flush_denormal(True)  # as ``train`` does
     bandwidth = copy_bandwidth(device)
     results: dict[str, Any] = {"machine": machine(device, bandwidth), "data": graph.name}
     print(json.dumps(results["machine"], indent=1))

@@ -7,7 +7,7 @@ import json
 import torch
 from safetensors.torch import load_file
 
-from helpers import TINY, random_graph
+from helpers import TINY, Hearing, random_graph
 from nscaching import resume, train
 from nscaching.errors import Stopped
 
@@ -59,7 +59,7 @@ def stopped(path, number=7, **settings):
     """Train until a step, and leave a run folder that can go on."""
     settings = {"checkpoint_every": 0, **SETTINGS, **settings}
     try:
-        train(GRAPH, out=path, stop=Alarm(number), **settings)
+        train(GRAPH, out=path, listener=Hearing(stop=Alarm(number)), **settings)
     except Stopped as stop:
         return str(stop)
     raise AssertionError("it did not stop")
@@ -67,13 +67,13 @@ def stopped(path, number=7, **settings):
 
 def in_pieces(path, stop, **settings):
     """Train until it is finished, and go on as often as it is stopped; return how often."""
-    stops = 0
+    stops, listener = 0, Hearing(stop=stop)
     while True:
         try:
             if stops == 0:
-                train(GRAPH, out=path, stop=stop, checkpoint_every=0, **settings)
+                train(GRAPH, out=path, listener=listener, checkpoint_every=0, **settings)
             else:
-                resume(path, stop=stop, checkpoint_every=0)
+                resume(path, listener=listener, checkpoint_every=0)
             return stops
         except Stopped:
             stops += 1

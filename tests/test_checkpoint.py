@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from helpers import Hearing
 from nscaching import UserError, resume, train
 from nscaching.errors import Stopped
 from nscaching.files import FolderLock, save_tensors
@@ -44,7 +45,7 @@ def two(tmp_path_factory):
         train(GRAPH, out=folder / "whole", **SETTINGS)
         stopped(folder / "run")
         with pytest.raises(Stopped):
-            resume(folder / "run", stop=Alarm(5))
+            resume(folder / "run", listener=Hearing(stop=Alarm(5)))
     return folder
 
 
@@ -159,10 +160,10 @@ def test_a_run_goes_on_from_the_checkpoint_before(two, tmp_path, damage):
     path = shutil.copytree(two / "run", tmp_path / "run")
     newest = damaged(path, damage)
     said, announced = [], []
-    resume(path, say=said.append, announce=announced.append)
+    resume(path, listener=Hearing(note=said.append, announce=announced.append))
     assert len(said) == 1
     assert said[0].startswith(f"{newest} is damaged (")
-    assert announced[0].startswith(f"{path}/checkpoints/000001.safetensors: goes on in epoch 2")
+    assert announced[0].startswith(f"{path}/checkpoints/000001.safetensors: resumes in epoch 2")
     assert_same(two / "whole", path)
 
 
@@ -173,7 +174,7 @@ def test_a_run_without_a_whole_checkpoint_is_left_alone(two, tmp_path):
     before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
     said = []
     with pytest.raises(UserError, match="none of its checkpoints is whole; without that folder"):
-        resume(path, say=said.append)
+        resume(path, listener=Hearing(note=said.append))
     assert len(said) == 2
     assert not any("is used" in text for text in said)
     assert before == {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
@@ -202,7 +203,8 @@ def test_a_full_disk_costs_no_training(tmp_path, monkeypatch):
     syncs = iter([0] * 20 + [1] * 10)
     monkeypatch.setattr("nscaching.files.os.fsync", lambda file: next(syncs, 0) and no_room())
     said = []
-    train(GRAPH, out=tmp_path / "run", checkpoint_every=1e-9, say=said.append, **SETTINGS)
+    hearing = Hearing(note=said.append)
+    train(GRAPH, out=tmp_path / "run", checkpoint_every=1e-9, listener=hearing, **SETTINGS)
     monkeypatch.undo()
     assert_same(tmp_path / "whole", tmp_path / "run")
     assert len(said) == 10
@@ -215,7 +217,7 @@ def test_a_disk_that_is_full_when_it_is_stopped(two, tmp_path, monkeypatch):
     path = shutil.copytree(two / "run", tmp_path / "run")
     monkeypatch.setattr("nscaching.files.os.fsync", no_room)
     with pytest.raises(Stopped) as stop:
-        resume(path, stop=Alarm(2))
+        resume(path, listener=Hearing(stop=Alarm(2)))
     monkeypatch.undo()
     assert str(stop.value).startswith("stopped in epoch 3 without a checkpoint: ")
     assert str(stop.value).endswith(f"; the one before is {path}/checkpoints/000002.safetensors")
@@ -235,7 +237,7 @@ def test_a_full_disk_where_lines_are_written(two, tmp_path, monkeypatch, number)
         return inner(file, mode, *rest, **options)
 
     monkeypatch.setattr("nscaching.files.Path.open", fail)
-    hint = r"; to go on later: nscaching train --resume \S+/run" if number > 1 else ""
+    hint = r"; to resume later: nscaching train --resume \S+/run" if number > 1 else ""
     with pytest.raises(UserError, match=rf"^cannot write \S+: No space left on device{hint}$"):
         resume(path)
     monkeypatch.undo()
@@ -299,7 +301,7 @@ def test_a_folder_is_held_while_it_is_trained(tmp_path):
         with pytest.raises(UserError, match="is in use"):
             FolderLock(path)
 
-    train(GRAPH, out=path, observe=look, **SETTINGS)
+    train(GRAPH, out=path, listener=Hearing(record=look), **SETTINGS)
     FolderLock(path).release()
 
 
@@ -312,7 +314,7 @@ def test_a_run_that_is_in_use_when_another_would_replace_it(tmp_path):
         locks.append(FolderLock(path)) if not locks else None
 
     with pytest.warns(UserWarning, match=r"run is in use: .*; the new run is \S+/run.partial"):
-        run = train(GRAPH, out=path, overwrite=True, observe=take, **SETTINGS)
+        run = train(GRAPH, out=path, overwrite=True, listener=Hearing(record=take), **SETTINGS)
     locks[0].release()
     assert run.path == tmp_path / "run.partial"
     assert_same(path, run.path)

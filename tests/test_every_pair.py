@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
+import torch
 
-from nscaching import KnowledgeGraph
+from nscaching import KnowledgeGraph, Run
 from nscaching.cli import main as cli
-from nscaching.models import MODELS
+from nscaching.models import MODELS, build
 from nscaching.samplers import SAMPLERS
 
 # Few numbers and large steps, so that all pairs together take about half a minute on two cores.
@@ -41,9 +43,21 @@ def test_a_pair_trains(model, sampler, fifth, tmp_path, monkeypatch, capsys):
     data = fifth if sampler in MUCH_SCORED else "world"
     names = f"--model {model} --sampler {sampler} --epochs 2 --validate-every 2"
     cli.main(["train", str(data), *f"{names} {SMALL} --out run --json".split()])
-    report = json.loads(capsys.readouterr().out)
-    assert 0 < report["test"]["mrr"] <= 1
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    losses = [r["loss"] for r in map(json.loads, lines) if "split" not in r]
-    assert len(losses) == 2
-    assert losses[1] < losses[0]
+    assert 0 < json.loads(capsys.readouterr().out)["test"]["mrr"] <= 1
+    run = Run.load("run", "cpu")
+    epochs = [record for record in run.history if "split" not in record]
+    assert [record["epoch"] for record in epochs] == [1, 2]
+    assert epochs[1]["loss"] < epochs[0]["loss"]
+    rankings = [(r["split"], r["epoch"]) for r in run.history if "split" in r]
+    assert rankings == [("valid", 2), ("test", 2)]
+    figures = {"epoch", "loss", "nonzero_loss", "gradient_norm", "seconds"}
+    if sampler in ("kbgan", "igan"):
+        figures |= {"generator_loss", "reward", "entropy"}
+    for record in epochs:
+        assert record.keys() == figures
+        assert all(math.isfinite(value) for value in record.values())
+    start = build(model, run.graph, run.config.dim, run.config.norm)
+    start.reset(torch.Generator().manual_seed(1000 * run.config.seed))
+    for name, table in run.model.named_parameters():
+        assert table.isfinite().all()
+        assert not torch.equal(table, start.state_dict()[name])

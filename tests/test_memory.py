@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from helpers import TINY, random_graph
+from helpers import TINY, Hearing, random_graph
 from nscaching import TrainConfig, UserError, train
 from nscaching.cli.main import main
 from nscaching.data.index import Side
@@ -197,7 +197,7 @@ def test_files_of_a_run(tmp_path):
 def test_checkpoints_of_a_run(tmp_path, settings):
     plan = made(**settings)
     with pytest.raises(Stopped):
-        train(GRAPH, plan.config, out=tmp_path / "run", stop=lambda: True)
+        train(GRAPH, plan.config, out=tmp_path / "run", listener=Hearing(stop=lambda: True))
     (file,) = (tmp_path / "run" / "checkpoints").iterdir()
     stated = lasting.run_folder(plan)["checkpoints"] // lasting.CHECKPOINTS
     best = lasting.best_copy(plan)  # which there is not, before a validation

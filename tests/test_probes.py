@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from helpers import TINY, TWINS, graph_of, new_kernels, random_graph
+from helpers import TINY, TWINS, Hearing, graph_of, new_kernels, random_graph
 from nscaching import ProbeConfig, Run, TrainConfig, UserError, resume, train
 from nscaching.cli import main as cli
 from nscaching.data.index import Side
@@ -24,8 +24,8 @@ from nscaching.files import CannotWriteError
 from nscaching.kernels import Kernels
 from nscaching.probes import changes, probes, repeats
 from nscaching.probes.files import Snapshots, save_snapshot
-from nscaching.training import recorder as recording
-from nscaching.training.recorder import Recording
+from nscaching.training import recorder
+from nscaching.training.recorder import Recorder
 from nscaching.training.trainer import Trainer
 
 GRAPH = random_graph(entities=15, train=60, valid=12, test=12)
@@ -280,15 +280,15 @@ def test_training_goes_on_while_a_snapshot_is_written_and_checkpoints_wait_for_i
             trained.set()
 
     checkpoints = []
-    save = Recording._save
-    monkeypatch.setattr(recording, "save_snapshot", write_slowly)
+    save = Recorder._save
+    monkeypatch.setattr(recorder, "save_snapshot", write_slowly)
     monkeypatch.setattr(
-        Recording, "_save", lambda self: (checkpoints.append(list(written)), save(self))
+        Recorder, "_save", lambda self: (checkpoints.append(list(written)), save(self))
     )
-    with pytest.raises(Stopped, match="to go on"):
+    with pytest.raises(Stopped, match="to resume"):
         train(
-            GRAPH, **{**TINY, "epochs": 4}, out=path, observe=hear, stop=trained.is_set,
-            probes=ProbeConfig(snapshots=(1,)),
+            GRAPH, **{**TINY, "epochs": 4}, out=path,
+            listener=Hearing(record=hear, stop=trained.is_set), probes=ProbeConfig(snapshots=(1,)),
         )  # fmt: skip
     assert checkpoints == [[1]]
     assert list(Snapshots(path)) == [1]
@@ -303,7 +303,7 @@ def test_a_snapshot_that_cannot_be_written_stops_a_training(tmp_path, monkeypatc
             raise CannotWriteError(f"{folder}: cannot write it: No space left on device")
         save_snapshot(folder, epoch, cache)
 
-    monkeypatch.setattr(recording, "save_snapshot", refuse)
+    monkeypatch.setattr(recorder, "save_snapshot", refuse)
     with pytest.raises(UserError, match="No space left"):
         train(
             GRAPH, **{**TINY, "epochs": 4}, probes=ProbeConfig(snapshots=(1, 2, 4)),
@@ -320,13 +320,13 @@ def test_a_failed_snapshot_is_heard_of_an_epoch_later(tmp_path, monkeypatch):
         if record["epoch"] == 2 and threads:
             time.sleep(0.2)  # let the thread fail
 
-    monkeypatch.setattr(recording, "save_snapshot", refuse)
+    monkeypatch.setattr(recorder, "save_snapshot", refuse)
     heard = []
     with pytest.raises(UserError, match="No space left"):
         train(
             GRAPH, **{**TINY, "epochs": 40, "validate_every": 0}, out=tmp_path / "run",
             probes=ProbeConfig(snapshots=(1,)), checkpoint_every=0,
-            observe=lambda record: (hear(record), heard.append(record)),
+            listener=Hearing(record=lambda record: (hear(record), heard.append(record))),
         )  # fmt: skip
     assert len(heard) < 40
     assert not [thread for thread in threading.enumerate() if "snapshots" in thread.name]
@@ -340,10 +340,10 @@ def test_a_checkpoint_waits_for_a_snapshot(tmp_path, monkeypatch):
         save_snapshot(folder, epoch, cache)
         written.append(epoch)
 
-    save = Recording._save
-    monkeypatch.setattr(recording, "save_snapshot", write_slowly)
+    save = Recorder._save
+    monkeypatch.setattr(recorder, "save_snapshot", write_slowly)
     monkeypatch.setattr(
-        Recording, "_save", lambda self: (checkpoints.append(list(written)), save(self))
+        Recorder, "_save", lambda self: (checkpoints.append(list(written)), save(self))
     )
     train(
         GRAPH, **{**TINY, "epochs": 3}, probes=ProbeConfig(snapshots=(0,)), out=tmp_path / "run",
@@ -374,11 +374,11 @@ def test_a_snapshot_is_copied_on_the_gpu_where_much_room_is_left(monkeypatch, fr
 def test_what_a_gpu_holds_of_a_snapshot_is_free_before_the_disk_has_it(tmp_path, monkeypatch):
     cache = {"head_cache": torch.ones(2, 2), "tail_cache": torch.zeros(3, 2)}
     expected, held = dict(cache), []
-    save = recording.save_snapshot
+    save = recorder.save_snapshot
     monkeypatch.setattr(
-        recording, "save_snapshot", lambda *given: (held.append(len(cache)), save(*given))
+        recorder, "save_snapshot", lambda *given: (held.append(len(cache)), save(*given))
     )
-    recording._save_snapshot(tmp_path, 4, cache)
+    recorder._save_snapshot(tmp_path, 4, cache)
     assert held == [0]
     found = Snapshots(tmp_path)[4]
     assert found.keys() == expected.keys()
@@ -498,9 +498,9 @@ def test_how_often_to_watch_needs_something_to_watch(tmp_path, monkeypatch, caps
 def test_a_run_that_says_how_often_and_watches_nothing_goes_on(tmp_path, every):
     path, heard = tmp_path / "run", []
     asked = ProbeConfig(snapshots=(0, 2), watch_every=every)
-    stop = {"observe": heard.append, "stop": lambda: len(heard) > 1}
+    stop = Hearing(record=heard.append, stop=lambda: len(heard) > 1)
     with pytest.raises(Stopped):
-        tiny(probes=asked, epochs=3, out=path, **stop)
+        tiny(probes=asked, epochs=3, out=path, listener=stop)
     assert f"watch_every = {every}\n" in (path / "config.toml").read_text(encoding="utf-8")
     run = resume(path)
     assert (run.probes, list(run.snapshots), run.scores) == (asked, [0, 2], [])

@@ -7,6 +7,7 @@ import pytest
 from nscaching.cli import progress
 from nscaching.cli.progress import Bar, TrainingDisplay
 from nscaching.config import TrainConfig
+from nscaching.training.listener import Stage
 
 
 @pytest.fixture
@@ -50,9 +51,9 @@ def test_each_stage_has_a_pace_of_its_own(clock, capsys):
 def test_compiling_does_not_count_as_pace(clock, capsys):
     display = TrainingDisplay("name", TrainConfig(epochs=10))
     clock[0] = 100.0  # so long took the first step
-    display.progress("training", 1, 100)
+    display.progress(Stage.TRAINING, 1, 100)
     clock[0] = 199.0
-    display.progress("training", 100, 100)
+    display.progress(Stage.TRAINING, 100, 100)
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == "name: epoch 0/10    15 min left"
 
@@ -60,9 +61,9 @@ def test_compiling_does_not_count_as_pace(clock, capsys):
 def test_what_comes_before_the_first_step_has_a_pace_of_its_own(clock, capsys):
     display = TrainingDisplay("name", TrainConfig(epochs=10))
     clock[0] = 50.0
-    display.progress("filling the cache", 10, 100)
+    display.progress(Stage.FILLING, 10, 100)
     clock[0] = 70.0
-    display.progress("filling the cache", 50, 100)
+    display.progress(Stage.FILLING, 50, 100)
     lines = capsys.readouterr().err.splitlines()
     assert lines[-1] == "name: filling the cache 50%  25 s left"
 

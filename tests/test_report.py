@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from helpers import TINY, graph_of, random_graph
+from helpers import TINY, Hearing, graph_of, random_graph
 from nscaching import KnowledgeGraph, ProbeConfig, Run, train
 from nscaching.cli.main import main
 from nscaching.data.graph import SPLITS
@@ -319,8 +319,9 @@ def test_a_stopped_run_says_so_and_shows_what_is_there(tmp_path):
             **settings,
             out=path,
             probes=ProbeConfig(snapshots=(0, 2)),
-            observe=lambda record: epochs.append(record["epoch"]),
-            stop=lambda: 4 in epochs,
+            listener=Hearing(
+                record=lambda record: epochs.append(record["epoch"]), stop=lambda: 4 in epochs
+            ),
         )
     run = Run.load(path, "cpu")
     content = render(run)

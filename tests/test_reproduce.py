@@ -28,6 +28,7 @@ from nscaching.paper.reproduce.cells import Cell, plan
 from nscaching.paper.reproduce.loop import reproduce
 from nscaching.paper.reproduce.store import Store
 from nscaching.paper.reproduce.task import TASKS
+from nscaching.training.listener import Stage
 from resuming import Alarm
 
 LINKS, CLASSES = TASKS["link-prediction"], TASKS["triplet-classification"]
@@ -287,9 +288,9 @@ def test_a_signal_at_the_end_of_a_training_stops_behind_it(make, tmp_path, monke
 
 
 def test_a_signal_before_the_first_step(make, tmp_path, monkeypatch):
-    def signal_first(graph, config, *, progress, **options):
+    def signal_first(graph, config, *, listener, **options):
         os.kill(os.getpid(), signal.SIGTERM)
-        progress("filling the cache", 1, 2)
+        listener.progress(Stage.FILLING, 1, 2)
         raise AssertionError("it goes on")
 
     monkeypatch.setattr(loop, "train", signal_first)
@@ -430,7 +431,7 @@ def test_a_training_that_the_time_limit_stops_goes_on_where_it_was(make, tmp_pat
     monkeypatch.setattr(Unheard, "late", property(lambda self: self.calls >= 7))
     made, said = make(**few, seeds=2)
     assert (made.trained, made.left) == (0, 2)
-    assert "from which the same command goes on; the time limit is reached" in said[-1]
+    assert "; the same command resumes it; the time limit is reached" in said[-1]
     monkeypatch.setattr(Unheard, "late", False)
     made, said = make(**few, seeds=2)
     assert (made.trained, made.left) == (2, 0)

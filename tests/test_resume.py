@@ -9,11 +9,12 @@ import shutil
 import pytest
 import torch
 
+from helpers import Hearing
 from nscaching import ProbeConfig, Run, UserError, resume, train
 from nscaching.errors import Stopped
 from nscaching.runs.folder import RunFolder
 from nscaching.samplers import SAMPLERS
-from nscaching.training import recorder as recording
+from nscaching.training import recorder
 from nscaching.training.trainer import Trainer
 from resuming import GRAPH, SETTINGS, Alarm, assert_same, in_pieces, lines, stopped
 
@@ -63,7 +64,7 @@ def check(tmp_path, stops=3, probes=None, **settings):
     """Compare a training in one go with one that was stopped at random moments."""
     settings = {**SETTINGS, **settings}
     counter = Alarm()
-    train(GRAPH, out=tmp_path / "whole", stop=counter, probes=probes, **settings)
+    train(GRAPH, out=tmp_path / "whole", listener=Hearing(stop=counter), probes=probes, **settings)
     moments = random.Random(str(sorted(settings.items())))
     numbers = moments.sample(range(1, counter.calls + 1), stops)
     assert in_pieces(tmp_path / "pieces", Alarm(*numbers), probes=probes, **settings) == stops
@@ -135,8 +136,8 @@ def test_a_sampler_that_keeps_nothing_is_named(tmp_path):
     (tmp_path / "mine.py").write_text(MINE.split("    def state")[0])
     stopped(tmp_path / "run", sampler=f"{tmp_path / 'mine.py'}:Counting")
     said = []
-    resume(tmp_path / "run", say=said.append)
-    assert said == ["Counting learns, but has no state to keep: it begins anew"]
+    resume(tmp_path / "run", listener=Hearing(note=said.append))
+    assert said == ["Counting learns, but has no state to keep: it starts anew"]
 
 
 def test_a_crash_between_checkpoints(tmp_path, monkeypatch):
@@ -145,17 +146,17 @@ def test_a_crash_between_checkpoints(tmp_path, monkeypatch):
     class BreakError(Exception):
         pass
 
-    monkeypatch.setattr(recording, "SHARE", float("inf"))
+    monkeypatch.setattr(recorder, "SHARE", float("inf"))
     train(GRAPH, out=tmp_path / "whole", probes=PROBES, **SETTINGS)
     calls, clock = itertools.count(1), itertools.count()
 
-    def fail(what, done, of):
+    def fail(stage, done, total):
         if next(calls) in (9, 18, 22, 25):
             raise BreakError
 
     # Every third step or so a checkpoint is due.
     monkeypatch.setattr("nscaching.training.recorder.time.monotonic", lambda: float(next(clock)))
-    options = {"progress": fail, "checkpoint_every": 3}
+    options = {"listener": Hearing(progress=fail), "checkpoint_every": 3}
     with pytest.raises(BreakError):
         train(GRAPH, out=tmp_path / "pieces", probes=PROBES, **options, **SETTINGS)
     with (tmp_path / "pieces" / "metrics.jsonl").open("a") as file:
@@ -171,12 +172,12 @@ def test_a_crash_between_checkpoints(tmp_path, monkeypatch):
 def test_what_it_gives_back(tmp_path):
     stopped(tmp_path / "run", number=12)
     begun, announced = [], []
-    run = resume(tmp_path / "run", begin=begun.append, announce=announced.append)
+    run = resume(tmp_path / "run", listener=Hearing(begin=begun.append, announce=announced.append))
     loaded, whole = Run.load(tmp_path / "run", "cpu"), train(GRAPH, **SETTINGS)
     assert loaded.history == run.history
     assert (run.best_epoch, run.path) == (whole.best_epoch, tmp_path / "run")
     assert begun[0] == run.history[: len(begun[0])] != []
-    assert announced[0].endswith("000001.safetensors: goes on in epoch 3, of which 53 % is done")
+    assert announced[0].endswith("000001.safetensors: resumes in epoch 3, of which 53 % is done")
     for split in ("valid", "test"):
         assert run.evaluate(split) == whole.evaluate(split)
     seconds = [record["seconds"] for record in run.history]
@@ -185,9 +186,9 @@ def test_what_it_gives_back(tmp_path):
 
 def test_the_hint_names_the_folder(tmp_path):
     hint = stopped(tmp_path / "a run")
-    assert hint == f"stopped in epoch 2; to go on: nscaching train --resume '{tmp_path}/a run'"
+    assert hint == f"stopped in epoch 2; to resume: nscaching train --resume '{tmp_path}/a run'"
     with pytest.raises(Stopped, match=r"^stopped in epoch 1$"):
-        train(GRAPH, stop=Alarm(1), **SETTINGS)
+        train(GRAPH, listener=Hearing(stop=Alarm(1)), **SETTINGS)
 
 
 def test_a_finished_run_keeps_no_checkpoint(tmp_path):
@@ -195,7 +196,7 @@ def test_a_finished_run_keeps_no_checkpoint(tmp_path):
     assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 1
     resume(tmp_path / "run")
     assert not (tmp_path / "run" / "checkpoints").exists()
-    with pytest.raises(UserError, match="run is finished: there is nothing to go on with"):
+    with pytest.raises(UserError, match="run is finished: there is nothing to resume"):
         resume(tmp_path / "run")
 
 
@@ -204,8 +205,8 @@ def test_without_a_checkpoint_it_begins_anew(tmp_path):
     stopped(tmp_path / "run", number=12)
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     announced = []
-    resume(tmp_path / "run", announce=announced.append)
-    assert announced[0] == f"{tmp_path / 'run'} has no checkpoint yet: it begins anew"
+    resume(tmp_path / "run", listener=Hearing(announce=announced.append))
+    assert announced[0] == f"{tmp_path / 'run'} has no checkpoint yet: training starts anew"
     assert_same(tmp_path / "whole", tmp_path / "run")
 
 
@@ -244,9 +245,9 @@ def test_other_kernels_go_on_nearly_alike(tmp_path, one, other, optimizer):
     whole = train(GRAPH, kernels=one, **settings)
     stopped(tmp_path / "run", number=9, kernels=one, **settings)
     said = []
-    run = resume(tmp_path / "run", kernels=other, say=said.append)
+    run = resume(tmp_path / "run", kernels=other, listener=Hearing(note=said.append))
     assert [text.partition(" will")[2] for text in said] == [
-        f" not come out as it would have: its kernels was {one} and is {other}"
+        f" differ from an uninterrupted run: its kernels was {one} and is {other}"
     ]
     for (name, table), twin in zip(
         run.model.named_parameters(), whole.model.parameters(), strict=True
@@ -258,8 +259,12 @@ def test_other_kernels_go_on_nearly_alike(tmp_path, one, other, optimizer):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("dim = 4", "dim = 5", "the run was begun with dim 4, not 5: it cannot go on"),
-        ("epochs = 4", "epochs = 3", "the run was begun with epochs 4, not 3: it cannot go on"),
+        ("dim = 4", "dim = 5", "the run has dim 4 and cannot resume with 5"),
+        (
+            "epochs = 4",
+            "epochs = 3",
+            "the run has epochs 4 and cannot resume with 3",
+        ),
         ("format = 1", "format = 9", "run has format 9, this version of nscaching reads 1: use"),
     ],
 )
@@ -278,7 +283,7 @@ def test_more_epochs(tmp_path, number):
     train(GRAPH, out=tmp_path / "whole", **{**SETTINGS, "epochs": 6})
     stopped(tmp_path / "run", number=number)
     with pytest.raises(Stopped):
-        resume(tmp_path / "run", epochs=6, stop=Alarm(1))
+        resume(tmp_path / "run", epochs=6, listener=Hearing(stop=Alarm(1)))
     assert resume(tmp_path / "run").config.epochs == 6
     assert_same(tmp_path / "whole", tmp_path / "run")
     configs = [(tmp_path / name / "config.toml").read_text() for name in ("whole", "run")]
@@ -294,7 +299,7 @@ def test_more_epochs_when_all_are_trained(tmp_path):
             resume(tmp_path / "run", epochs=epochs)
     assert (tmp_path / "run" / "config.toml").read_text() == before
     announced = []
-    resume(tmp_path / "run", announce=announced.append)
+    resume(tmp_path / "run", listener=Hearing(announce=announced.append))
     assert "all epochs are done" in announced[0]
 
 
@@ -303,7 +308,7 @@ def test_a_finished_run_without_its_card_is_not_begun_anew(tmp_path):
     (tmp_path / "run" / "README.md").unlink()
     (tmp_path / "run" / "training.png").write_text("")  # which these tests leave out
     model = (tmp_path / "run" / "model.safetensors").read_bytes()
-    with pytest.raises(UserError, match="is finished: there is nothing to go on with; to train mo"):
+    with pytest.raises(UserError, match="is finished: there is nothing to resume; to train more"):
         resume(tmp_path / "run")
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == model
 
@@ -320,7 +325,7 @@ def test_a_report_of_an_unfinished_run_does_not_end_it(tmp_path):
 def test_out_of_memory_when_it_goes_on(tmp_path, monkeypatch):
     stopped(tmp_path / "run")
     monkeypatch.setattr(Trainer, "epoch", lambda *_: torch.empty(1 << 60))
-    with pytest.raises(UserError, match="run: not enough memory to go on: free some, or go on whe"):
+    with pytest.raises(UserError, match="run: not enough memory to resume: free some, or res"):
         resume(tmp_path / "run")
 
 
@@ -342,7 +347,7 @@ def test_a_model_that_has_changed_since(tmp_path, monkeypatch):
 
 
 def test_no_checkpoint_of_what_is_not_finite(tmp_path, monkeypatch):
-    monkeypatch.setattr(recording, "SHARE", float("inf"))
+    monkeypatch.setattr(recorder, "SHARE", float("inf"))
     settings = {**SETTINGS, "lr": 1e38, "model": "DistMult", "checkpoint_every": 1e-9}
     with pytest.raises(UserError, match="the loss is"):
         train(GRAPH, out=tmp_path / "run", **settings)
@@ -364,19 +369,16 @@ def without_times(history):
 def test_the_same_call_goes_on_from_checkpoints_alone(tmp_path, sampler):
     settings = {**SETTINGS, "sampler": sampler}
     counter = Alarm()
-    whole = train(GRAPH, stop=counter, **settings)
+    whole = train(GRAPH, listener=Hearing(stop=counter), **settings)
     alarm, stops, heard = Alarm(3, counter.calls // 2, counter.calls - 2), [], []
     while True:
         try:
-            run = train(
-                GRAPH, checkpoints=tmp_path / "some", stop=alarm, observe=heard.append, **settings
-            )
+            listener = Hearing(stop=alarm, record=heard.append)
+            run = train(GRAPH, checkpoints=tmp_path / "some", listener=listener, **settings)
             break
         except Stopped as stop:
             stops.append(str(stop))
-    assert [stop.partition(", ")[2] for stop in stops] == [
-        "from which the same command goes on"
-    ] * 3
+    assert [stop.partition("; ")[2] for stop in stops] == ["the same command resumes it"] * 3
     assert without_times(run.history) == without_times(whole.history)
     assert without_times(heard) == without_times(whole.history)  # each record once
     for name, parameters in whole.model.state_dict().items():
@@ -390,8 +392,8 @@ def test_the_same_call_goes_on_from_checkpoints_alone(tmp_path, sampler):
 
 def test_checkpoints_alone_of_other_settings_are_refused(tmp_path):
     with pytest.raises(Stopped):
-        train(GRAPH, checkpoints=tmp_path, stop=Alarm(3), **SETTINGS)
-    with pytest.raises(UserError, match=rf"{tmp_path}.*begun with lr .* not 0.5: it cannot go on"):
+        train(GRAPH, checkpoints=tmp_path, listener=Hearing(stop=Alarm(3)), **SETTINGS)
+    with pytest.raises(UserError, match=rf"{tmp_path}.*has lr .* and cannot resume with 0.5"):
         train(GRAPH, checkpoints=tmp_path, **{**SETTINGS, "lr": 0.5})
 
 
@@ -400,7 +402,7 @@ def test_checkpoints_alone_are_held_by_one_training(tmp_path):
         with pytest.raises(UserError, match="in use"):
             train(GRAPH, checkpoints=tmp_path, **SETTINGS)
 
-    train(GRAPH, checkpoints=tmp_path, observe=again, **SETTINGS)
+    train(GRAPH, checkpoints=tmp_path, listener=Hearing(record=again), **SETTINGS)
     train(GRAPH, checkpoints=tmp_path, probes=ProbeConfig(), **SETTINGS)  # none of which is on
 
 

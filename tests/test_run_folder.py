@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from helpers import Hearing
 from nscaching import KnowledgeGraph, Run, TrainConfig, train
 from nscaching.data.graph import SPLITS, Labelled, Source
 from nscaching.errors import UserError
@@ -380,7 +381,7 @@ def test_a_folder_is_readable_while_training_goes_on(tmp_path):
         if record.get("split") == "valid":
             seen.append(Run.load(tmp_path / "run").best_epoch)
 
-    run = train(some_graph(), out=tmp_path / "run", observe=observe, **TINY)
+    run = train(some_graph(), out=tmp_path / "run", listener=Hearing(record=observe), **TINY)
     assert len(seen) == 2
     assert seen[-1] == run.best_epoch
 

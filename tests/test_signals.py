@@ -44,10 +44,10 @@ def test_both_signals_and_an_end(tmp_path, monkeypatch, capsys):
     code, line = signalled(signal.SIGINT, path, ["world", "--out", "run", *WORDS])
     assert code == 130
     assert line.startswith("nscaching: stopped in epoch ")
-    assert line.endswith("; to go on: nscaching train --resume run")
+    assert line.endswith("; to resume: nscaching train --resume run")
     code, line = signalled(signal.SIGTERM, path, ["--resume", "run"])
     assert code == 143
-    assert line.endswith("; to go on: nscaching train --resume run")
+    assert line.endswith("; to resume: nscaching train --resume run")
     monkeypatch.setattr("nscaching.runs.run.plot_run", lambda run, path: None)
     monkeypatch.setattr("nscaching.runs.run.Run.report", lambda run, **options: None)
     main(["train", "--resume", "run"])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+
 import pytest
 import torch
 
-from helpers import CPU, TINY, graph_of, random_graph, threads
-from nscaching import Run, TrainConfig, UserError, train
+from helpers import CPU, TINY, Hearing, graph_of, random_graph, threads
+from nscaching import Listener, Run, TrainConfig, UserError, train
 from nscaching.data.index import Side
 from nscaching.evaluation.ranking import METRICS
 from nscaching.kernels import Kernels, choose_kernels
@@ -15,6 +18,7 @@ from nscaching.kernels.dispatch import choose_device
 from nscaching.models import MODELS
 from nscaching.samplers import SAMPLERS
 from nscaching.training.batches import TrainingTriples
+from nscaching.training.listener import Stage
 from nscaching.training.meter import EpochMeter
 from nscaching.training.trainer import Trainer
 
@@ -111,21 +115,7 @@ def test_batches_hold_every_triple_once(size):
 # The loop.
 
 
-@pytest.mark.parametrize("model", MODELS.names())
-@samplers
-def test_every_model_trains_with_every_sampler(model, sampler):
-    run = tiny(model=model, sampler=sampler)
-    assert [record["epoch"] for record in epochs(run)] == [1, 2]
-    assert [record["epoch"] for record in rankings(run, "valid")] == [1, 2]
-    assert len(rankings(run, "test")) == 1
-    start = MODELS.get(model)(15, 3, TINY["dim"], run.config.norm)
-    start.reset(torch.Generator().manual_seed(0))
-    for name, table in run.model.named_parameters():
-        assert torch.isfinite(table).all()
-        assert not torch.equal(table, start.state_dict()[name])
-
-
-# That the other pairs learn something, test_every_pair.py sees.
+# test_every_pair.py trains all pairs; here the fit of the triples is measured.
 @pytest.mark.parametrize(
     ("model", "sampler"),
     [
@@ -187,21 +177,68 @@ def test_lazy_epochs_leave_the_cache_alone(lazy):
 
 def test_progress_and_records_are_heard():
     heard, steps = [], []
-    run = tiny(observe=heard.append, progress=lambda *step: steps.append(step))
+    run = tiny(listener=Hearing(record=heard.append, progress=lambda *step: steps.append(step)))
     assert heard == run.history
-    assert [step for step in steps if step[0] == "training"][:4] == [
-        ("training", done, 60) for done in (16, 32, 48, 60)
+    assert [step for step in steps if step[0] is Stage.TRAINING][:4] == [
+        (Stage.TRAINING, done, 60) for done in (16, 32, 48, 60)
     ]
-    assert ("valid", 24, 24) in steps
-    assert steps[-1] == ("test", 24, 24)
+    assert steps[0][0] is Stage.FILLING
+    assert (Stage.VALID, 24, 24) in steps
+    assert steps[-1] == (Stage.TEST, 24, 24)
+
+
+def test_a_listener_does_nothing_unless_told():
+    listener = Listener()
+    with pytest.warns(UserWarning, match="^a full disk$"):
+        listener.note("a full disk")
+    assert not listener.stop()
+    assert tiny(listener=listener).history
+
+
+def test_a_new_run_begins_with_no_records_and_one_announcement():
+    begun, announced = [], []
+    tiny(listener=Hearing(begin=lambda h: begun.append(list(h)), announce=announced.append))
+    assert begun == [[]]
+    (plan,) = announced
+    assert "kernels" in plan
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+def test_torch_is_after_a_run_as_it_was_before(flushed):
+    """Threads and subnormal numbers are set for the time of a run only."""
+
+    def surroundings():
+        return (torch.tensor(1e-40) * 1).item() == 0, torch.get_num_threads()
+
+    def break_off(*_):
+        seen.append(surroundings())
+        raise BrokenPipeError
+
+    seen = []
+    try:
+        torch.set_flush_denormal(flushed)
+        with threads(2):
+            Trainer(GRAPH, TrainConfig(**{**TINY, "threads": 3}))
+            assert surroundings() == (flushed, 2)
+            with pytest.raises(BrokenPipeError):
+                tiny(threads=3, kernels="reference", listener=Hearing(record=break_off))
+            assert surroundings() == (flushed, 2)
+    finally:
+        torch.set_flush_denormal(False)
+    assert seen == [(True, 3)]
 
 
 # What is kept.
 
 
+@functools.cache
+def twelve_epochs(seed):
+    return tiny(epochs=12, seed=seed, lr=0.3)
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_best_parameters_are_kept(seed):
-    run = tiny(epochs=12, seed=seed, lr=0.3)
+    run = twelve_epochs(seed)
     valid = rankings(run, "valid")
     best = max(valid, key=lambda record: record["mrr"])  # of equals, the first
     assert run.best_epoch == best["epoch"]
@@ -224,7 +261,7 @@ def test_the_best_parameters_are_kept(seed):
 
 
 def test_the_best_is_not_always_the_last():
-    assert any(tiny(epochs=12, seed=seed, lr=0.3).best_epoch < 12 for seed in range(3))
+    assert any(twelve_epochs(seed).best_epoch < 12 for seed in range(3))
 
 
 @pytest.mark.parametrize(("every", "validated"), [(3, [3, 6, 8]), (4, [4, 8]), (100, [8])])
@@ -271,16 +308,17 @@ def test_patience_counts_from_the_last_gain(monkeypatch):
 
 
 @pytest.mark.parametrize("model", MODELS.names())
-@pytest.mark.parametrize("out", [True, False])
-def test_a_loaded_run_gives_the_same_scores(model, out, tmp_path, monkeypatch):
+def test_a_loaded_run_gives_the_same_scores(model, tmp_path, monkeypatch):
     # A run does without its plot, which takes longer to draw than all the rest.
     monkeypatch.setattr("nscaching.runs.run.plot_run", lambda run, path: path.touch())
-    if out:
-        run = tiny(model=model, norm=2, epochs=3, out=tmp_path / "run")
-    else:
-        run = tiny(model=model, norm=2, epochs=3)
-        run.save(tmp_path / "run")
-    loaded = Run.load(tmp_path / "run", "cpu")
+    run = tiny(model=model, norm=2, epochs=3, out=tmp_path / "run")
+    dataclasses.replace(run, path=None).save(tmp_path / "saved")
+    for path in (tmp_path / "run", tmp_path / "saved"):
+        check_equal(Run.load(path, "cpu"), run)
+
+
+def check_equal(loaded, run):
+    """Compare a loaded run with the run that was trained."""
     anchor, relation = torch.arange(15), torch.arange(15) % 3
     for side in Side:
         assert torch.equal(
@@ -306,7 +344,7 @@ def test_a_run_that_breaks_off_keeps_its_best(tmp_path):
             raise BreakError
 
     with pytest.raises(BreakError):
-        tiny(epochs=9, out=tmp_path / "run", observe=observe)
+        tiny(epochs=9, out=tmp_path / "run", listener=Hearing(record=observe))
     kept, short = Run.load(tmp_path / "run", "cpu"), tiny(epochs=2)
     assert kept.best_epoch == short.best_epoch
     assert equal_parameters(kept.model.state_dict(), short.model.state_dict())

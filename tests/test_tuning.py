@@ -41,14 +41,16 @@ def quick(monkeypatch):
     """Let a training take no time, its MRR a function of its settings; return what was trained."""
     trained = []
 
-    def run(graph, config, *, observe, progress, announce):
+    def run(graph, config, *, listener):
         trained.append(config)
         if len(trained) in run.raises:
             raise run.raises[len(trained)]
         final = {0.001: 0.1, 0.01: 0.3, 0.1: 0.2}[config.lr] + 0.01 * config.margin
         for epoch in range(1, config.epochs + 1):
-            observe({"epoch": epoch, "loss": 1.0, "seconds": 0.0})
-            observe({"epoch": epoch, "split": "valid", "mrr": final * epoch / config.epochs})
+            listener.record({"epoch": epoch, "loss": 1.0, "seconds": 0.0})
+            listener.record(
+                {"epoch": epoch, "split": "valid", "mrr": final * epoch / config.epochs}
+            )
         return SimpleNamespace(result=lambda split: {"mrr": final})
 
     run.raises, run.trained = {}, trained
@@ -97,7 +99,7 @@ def test_the_search_learns_where_to_look(graph, quick):
 
 def test_a_trial_is_a_training_that_never_sees_the_test_triples(graph):
     heard, watch = [], search.Watch()
-    watch.observe = heard.append
+    watch.record = heard.append
     tuning = tune(graph, GRID, trials=2, watch=watch, **{**FIXED, "epochs": 3})
     assert {record.get("split") for record in heard} == {None, "valid"}
     # Filtered by the test triples all the same: the figures are those of training.

@@ -20,18 +20,20 @@ if TYPE_CHECKING:
     from nscaching.probes import ProbeConfig
     from nscaching.runs.run import Run
     from nscaching.samplers.cache import NegativeCache
+    from nscaching.training.listener import Listener
     from nscaching.training.train import resume, train
     from nscaching.tuning import tune
 
 __version__ = "0.1.0"
 __all__ = [
-    "KnowledgeGraph", "NegativeCache", "ProbeConfig", "Run", "TrainConfig", "UserError",
-    "__version__", "resume", "train", "tune",
+    "KnowledgeGraph", "Listener", "NegativeCache", "ProbeConfig", "Run", "TrainConfig",
+    "UserError", "__version__", "resume", "train", "tune",
 ]  # fmt: skip
 
 # Imported when they are asked for: ``nscaching --help`` should not wait for PyTorch.
 ROOMS = {
     "KnowledgeGraph": "data.graph",
+    "Listener": "training.listener",
     "NegativeCache": "samplers.cache",
     "ProbeConfig": "probes",
     "Run": "runs.run",

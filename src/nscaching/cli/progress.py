@@ -15,6 +15,7 @@ from rich.text import Text
 
 from nscaching.config import TrainConfig
 from nscaching.runs.escaping import visible
+from nscaching.training.listener import Listener, Stage
 
 __all__ = [
     "Bar",
@@ -95,7 +96,7 @@ class Bar:
             self.console.print(Text(f"{self.name}: {self.latest}{left}"), soft_wrap=True)
 
 
-class TrainingDisplay(Bar):
+class TrainingDisplay(Bar, Listener):
     """The bar of a training run: epochs done, time left, latest loss and MRR."""
 
     def __init__(self, name: str, config: TrainConfig) -> None:
@@ -112,12 +113,12 @@ class TrainingDisplay(Bar):
         """Hear what a person should know."""
         self.console.print(Text(f"note: {visible(text)}"), soft_wrap=True)
 
-    def announce(self, plan: str) -> None:
+    def announce(self, text: str) -> None:
         """Hear which kernels run; the first step may have to compile them."""
-        self.console.print(Text(visible(plan)), style="dim", soft_wrap=True)
+        self.console.print(Text(visible(text)), style="dim", soft_wrap=True)
         self.show(self.epoch, float(self.epochs), "first step: kernels are compiled at first use")
 
-    def observe(self, record: dict[str, Any]) -> None:
+    def record(self, record: dict[str, Any]) -> None:
         """Hear a finished epoch or ranking."""
         if "split" not in record:
             self.epoch, self.loss = record["epoch"], f"loss {record['loss']:.4f}"
@@ -131,17 +132,17 @@ class TrainingDisplay(Bar):
         self._show(self.epoch)
         self.log()
 
-    def progress(self, what: str, done: int, of: int) -> None:
+    def progress(self, stage: Stage, done: int, total: int) -> None:
         """Hear a step of an epoch, of a ranking, or of what comes before them."""
-        if what == "training":
+        if stage is Stage.TRAINING:
             if not self.stepped:  # what came before had a pace of its own
                 self.stepped = True
                 self.restart(self.epoch)
-            self._show(self.epoch + done / of)
-        elif what in ("valid", "test"):
-            self._show(self.epoch, f"  ranking {what} {100 * done // of}%")
+            self._show(self.epoch + done / total)
+        elif stage.ranks:
+            self._show(self.epoch, f"  ranking {stage.value} {100 * done // total}%")
         else:
-            self.stage(what, done, of)
+            self.stage(stage.value, done, total)
 
     def _show(self, epochs: float, doing: str = "") -> None:
         latest = f"epoch {self.epoch}/{self.epochs}  {self.loss}{self.mrr}{doing}"

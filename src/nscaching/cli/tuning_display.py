@@ -15,6 +15,7 @@ from nscaching.cli.progress import Bar
 from nscaching.cli.tables import note, print_json, print_table, say
 from nscaching.config import TrainConfig
 from nscaching.runs.escaping import visible
+from nscaching.training.listener import Stage
 from nscaching.tuning.result import BEST, PLOT, TRIALS, Trial, Tuning
 from nscaching.tuning.search import Watch
 from nscaching.tuning.space import Space, short, size
@@ -32,7 +33,7 @@ class TuningDisplay(Bar, Watch):
         self.before = self.trials = self.of = self.epochs = self.epoch = 0
         self.mrr, self.best, self.plan = "", "", ""
 
-    def begin(self, tuning: Tuning, total: int) -> None:
+    def begin_search(self, tuning: Tuning, total: int) -> None:
         """Say how many trials the folder has already, if any."""
         self.before = self.trials = len(tuning.trials)
         self.of = total
@@ -55,16 +56,16 @@ class TuningDisplay(Bar, Watch):
             self.plan = plan
             self._say(f"{plan}; the first step compiles what is not yet", "dim")
 
-    def observe(self, record: dict[str, Any]) -> None:
+    def record(self, record: dict[str, Any]) -> None:
         """Show a finished epoch or validation."""
         self.epoch = record["epoch"]
         if "mrr" in record:
             self.mrr = f"  MRR {record['mrr']:.4f}"
         self._show(self.epoch)
 
-    def progress(self, what: str, done: int, of: int) -> None:
-        """Show a step inside an epoch or a validation."""
-        self._show(self.epoch + done / of if what == "training" else self.epoch)
+    def progress(self, stage: Stage, done: int, total: int) -> None:
+        """Hear a step inside an epoch or a validation."""
+        self._show(self.epoch + done / total if stage is Stage.TRAINING else self.epoch)
 
     def end(self, tuning: Tuning) -> None:
         """Say the result of the last trial."""

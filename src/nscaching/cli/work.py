@@ -22,16 +22,16 @@ from nscaching.runs.plots import plot_comparison
 from nscaching.runs.run import Run
 from nscaching.runs.settings import read_record
 from nscaching.samplers import SAMPLERS
+from nscaching.training.listener import Listener, Stage
 from nscaching.training.memory import Plan, Statement, refusal, state
 from nscaching.training.objective import choose_objective
-from nscaching.training.recorder import CHECKPOINT_SECONDS
+from nscaching.training.session import CHECKPOINT_SECONDS
 from nscaching.training.train import differences
 from nscaching.training.train import resume as resume_run
 from nscaching.training.train import train as train_run
-from nscaching.training.trainer import Progress
 
 __all__ = [
-    "answering",
+    "Answering",
     "check",
     "compare",
     "distinct_names",
@@ -115,7 +115,7 @@ def train(
             out=out,
             overwrite=overwrite,
             checkpoint_every=checkpoint_every,
-            **_heard(display, stop, "nothing was written"),
+            listener=Answering(display, stop, "; nothing was written"),
         )
         stop.check(f"stopped; {run.path} is finished")
     return run
@@ -129,35 +129,45 @@ def resume(path: str, checkpoint_every: float, given: dict[str, Any]) -> Run:
         run = resume_run(
             path,
             checkpoint_every=checkpoint_every,
-            begin=display.begin,
-            **_heard(display, stop, f"to go on: {resume_command(path)}"),
+            listener=Answering(display, stop, f"; to resume: {resume_command(path)}"),
             **given,
         )
         stop.check(f"stopped; {run.path} is finished")
     return run
 
 
-def answering(display: TrainingDisplay, stop: Signals, left: str = "") -> Progress:
-    """Return what shows progress and, until the first step, lets a signal end it anywhere."""
+class Answering(Listener):
+    """Shows a training run. A signal ends it anywhere before the first step, then after a step."""
 
-    def progress(what: str, done: int, of: int) -> None:
-        display.progress(what, done, of)
-        if what not in ("training", "valid", "test"):
-            stop.check(f"stopped before the first step{left}")
+    def __init__(self, display: TrainingDisplay, signals: Signals, left: str = "") -> None:
+        self.display, self.signals, self.left = display, signals, left
 
-    return progress
+    def begin(self, history: list[dict[str, Any]]) -> None:
+        """Count the epochs from before an interruption."""
+        self.display.begin(history)
 
+    def announce(self, text: str) -> None:
+        """Show which kernels run."""
+        self.display.announce(text)
+        self.signals.check(f"stopped before the first step{self.left}")
 
-def _heard(display: TrainingDisplay, stop: Signals, left: str) -> dict[str, Any]:
-    """Return what a training tells, and asks; until its first step, it may end anywhere."""
+    def record(self, record: dict[str, Any]) -> None:
+        """Show an epoch or a ranking."""
+        self.display.record(record)
 
-    def announce(text: str) -> None:
-        display.announce(text)
-        stop.check(f"stopped before the first step; {left}")
+    def progress(self, stage: Stage, done: int, total: int) -> None:
+        """Show how far a stage is."""
+        self.display.progress(stage, done, total)
+        if stage.before_first_step:
+            self.signals.check(f"stopped before the first step{self.left}")
 
-    progress = answering(display, stop, f"; {left}")
-    told = {"observe": display.observe, "progress": progress, "announce": announce}
-    return {**told, "stop": stop, "say": display.note}
+    def note(self, text: str) -> None:
+        """Show a warning."""
+        self.display.note(text)
+
+    def stop(self) -> bool:
+        """Say whether a signal came."""
+        return self.signals()
 
 
 def evaluate(run: Run, split: str, options: dict[str, Any]) -> dict[str, Any]:

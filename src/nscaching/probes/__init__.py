@@ -1,4 +1,4 @@
-"""What the paper measures while training; this room's settings need no PyTorch."""
+"""Probes: what the paper measures during training; their settings need no PyTorch."""
 
 from nscaching.probes.config import ProbeConfig
 

@@ -14,12 +14,12 @@ from nscaching.kernels.state import State
 
 __all__ = ["ChangeMeter"]
 
-# Keys of each side that are looked at; where there are more, a sample of this size.
+# Of each side at most this many keys are compared, chosen at random.
 KEYS = 512
 
 
 class ChangeMeter:
-    """Holds the rows of some keys against what they were an epoch before."""
+    """Compares the cache rows of some keys with the rows of the epoch before."""
 
     def __init__(self, cache: Mapping[Side, Tensor], seed: int, kernels: Kernels) -> None:
         self.cache, self.kernels, self.keys = cache, kernels, {}
@@ -31,11 +31,11 @@ class ChangeMeter:
             self.keys[side] = torch.from_numpy(keys).to(ids.device)
             shares += [1 / len(cache) / len(keys)] * len(keys)
         self.before = torch.cat([ids[self.keys[side]] for side, ids in cache.items()])
-        """Rows of the keys, heads first."""
+        """The rows of the epoch before, heads first."""
         self.share = torch.tensor(shares, dtype=torch.float64, device=self.before.device)
-        """Of each row in the mean: both sides count the same."""
+        """The weight of each row in the mean: both sides have the same weight."""
         self.counts, self.mean = torch.zeros_like(self.share), self.share.new_zeros(())
-        # A handful of small kernels: launching them one by one takes longer than all of them.
+        # On a GPU, a few small kernels take less time than their launches one by one.
         self.count = kernels.capture(self._count, lambda: "count")
 
     def read(self) -> dict[str, float]:
@@ -44,7 +44,7 @@ class ChangeMeter:
         return {"changed_elements": float(self.mean)}
 
     def _count(self, share: Tensor) -> None:
-        """Set the mean, in which each row has its share."""
+        """Set the weighted mean of the new elements, and remember the rows of now."""
         sizes = [len(keys) for keys in self.keys.values()]
         parts = zip(self.before.split(sizes), self.counts.split(sizes), strict=True)
         for (side, keys), (before, counts) in zip(self.keys.items(), parts, strict=True):
@@ -56,5 +56,5 @@ class ChangeMeter:
         return {"before": self.before}
 
     def restore(self, state: State) -> None:
-        """Take the rows of the epoch before."""
+        """Restore the rows of the epoch before."""
         self.before.copy_(state["before"])

@@ -1,4 +1,4 @@
-"""Which probes a training run carries: one dataclass that is flags and a table of the TOML file."""
+"""The settings of probes: one dataclass whose fields are flags and TOML keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ProbeConfig"]
 
 @dataclass(frozen=True)
 class ProbeConfig:
-    """What training measures beside loss and ranking; all of it is off unless asked for."""
+    """What training measures besides loss and ranking. Every probe is off by default."""
 
     probe_repeats: int = 0
     """Every so many epochs, the share of their negatives that occurred before; 0: off."""
@@ -58,9 +58,9 @@ class ProbeConfig:
         return parts[0], parts[1], parts[2]
 
     def check(self, config: TrainConfig) -> None:
-        """Find what a new training should not be asked for: what cannot be, or does nothing."""
+        """Refuse settings of a new run that are impossible or have no effect."""
         self.check_possible(config)
-        # Only here: a run that has this in its folder can be resumed with nothing else.
+        # Not refused when a run resumes: older run folders may have this setting.
         every = self.watch_every
         if every != ProbeConfig.watch_every and not (self.watch or self.watch_triple):
             raise UserError(
@@ -69,7 +69,7 @@ class ProbeConfig:
             )
 
     def check_possible(self, config: TrainConfig) -> None:
-        """Find what does not go with the settings of a training, a new one or one that goes on."""
+        """Refuse settings that contradict those of the training run, new or resumed."""
         if self.probe_repeats > config.epochs:
             raise UserError(
                 f"--probe-repeats {self.probe_repeats} is more than --epochs {config.epochs}"
@@ -81,13 +81,13 @@ class ProbeConfig:
 
     @property
     def on(self) -> bool:
-        """Whether anything is measured at all."""
+        """Whether any probe is on."""
         asked = self.probe_repeats, self.probe_changes, self.probe_test, self.watch
         return any(asked) or bool(self.watch_triple or self.snapshots)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], where: str = "probes") -> ProbeConfig:
-        """Build it from plain values; errors name ``where``, the key and the value."""
+        """Build the settings from plain values; errors name ``where``, the key and the value."""
         return from_values(cls, values, where)
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The probes of one training run, together."""
+"""The probes of one training run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError
 from nscaching.kernels import Kernels
@@ -20,72 +19,64 @@ from nscaching.probes.repeats import RepeatMeter
 from nscaching.probes.watch import Watch, watched_triples
 from nscaching.samplers import Sampler
 from nscaching.samplers.cached import NSCaching
-from nscaching.training.batches import TrainingTriples
-from nscaching.training.objective import choose_objective
 
 __all__ = ["Finding", "Probes"]
 
-# Copies of a cache that there must be room for on a GPU, before one is made there.
+# A snapshot is copied on the GPU only if the free memory would hold this many copies.
 ROOM = 8
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What probes found after an epoch, apart from its figures."""
+    """Findings of probes after an epoch, besides the figures in its record."""
 
     epoch: int
     scores: list[dict[str, Any]] = field(default_factory=list)
     """Lines of scores.jsonl."""
     cache: dict[str, Tensor] = field(default_factory=dict)
-    """A copy of the whole cache, where a snapshot was due; on the device, if there is much room."""
+    """A copy of the whole cache if a snapshot was due; on the device if it has much free memory."""
 
 
 class Probes:
-    """Looks at a training run; never changes it."""
+    """Measures a training run and never changes it."""
 
     def __init__(
         self,
         asked: ProbeConfig,
         graph: KnowledgeGraph,
-        config: TrainConfig,
         model: Model,
         sampler: Sampler,
-        triples: TrainingTriples,
         kernels: Kernels,
+        relation: Tensor,
+        margin: float | None,
         seed: int,
     ) -> None:
-        asked.check_possible(config)
+        """Take the relations [n] of the training triples, and the margin if the loss has one."""
         if asked.probe_test and not len(graph.test):
             raise UserError(f"--probe-test: {graph.name} has no test triples")
+        if (asked.probe_changes or asked.snapshots) and not sampler.has_cache:
+            flag = "--probe-changes" if asked.probe_changes else "--snapshots"
+            raise UserError(f"{flag}: --sampler {sampler.config.sampler} keeps no cache")
         self.asked, self.model, self.sampler, self.kernels = asked, model, sampler, kernels
         self.trace_test = asked.probe_test
-        self.repeats = None
+        self.repeats = self.changes = self.watch = None
         if asked.probe_repeats:
-            relation, relations = triples.columns[1], len(graph.relations)
+            relations = len(graph.relations)
             self.repeats = RepeatMeter(asked.probe_repeats, relation, relations, sampler)
-        self.changes = None
         if asked.probe_changes:
-            self.changes = ChangeMeter(self._cache("--probe-changes").cache.rows, seed, kernels)
-        if asked.snapshots:
-            self._cache("--snapshots")
-        self.watch = None
+            assert isinstance(sampler, NSCaching)
+            self.changes = ChangeMeter(sampler.cache.rows, seed, kernels)
         if asked.watch or asked.watch_triple:
-            margin = config.margin if choose_objective(config, model) == "margin" else None
-            watched, device = watched_triples(graph, asked, seed), triples.columns.device
-            self.watch = Watch(graph, watched, margin, device)
-
-    def _cache(self, flag: str) -> NSCaching:
-        if not isinstance(self.sampler, NSCaching):
-            raise UserError(f"{flag}: --sampler {self.sampler.config.sampler} keeps no cache")
-        return self.sampler
+            watched = watched_triples(graph, asked, seed)
+            self.watch = Watch(graph, watched, margin, relation.device)
 
     def figures(self, epoch: int) -> dict[str, float]:
-        """Return what belongs into the record of an epoch that has just ended."""
+        """Return the figures for the record of the epoch that has just ended."""
         found = {} if self.repeats is None else self.repeats.read(epoch)
         return found if self.changes is None else found | self.changes.read()
 
     def look(self, epoch: int, last: bool = False) -> Finding:
-        """Return what is to be kept of the end of an epoch; 0 is the start."""
+        """Return the findings at the end of an epoch; epoch 0 is the start."""
         finding = Finding(epoch)
         if self.watch is not None and (last or epoch % self.asked.watch_every == 0):
             finding.scores.extend(self.watch.read(self.model, self.kernels, epoch))
@@ -94,11 +85,11 @@ class Probes:
         return finding
 
     def checkpoint(self) -> State:
-        """Return what probes remember."""
+        """Return the state of all probes."""
         return join(**{name: meter.checkpoint() for name, meter in self._meters().items()})
 
     def restore(self, state: State) -> None:
-        """Take what they remembered."""
+        """Restore the state of all probes."""
         for name, meter in self._meters().items():
             meter.restore(part(state, name))
 
@@ -108,7 +99,7 @@ class Probes:
 
 
 def _copy(ids: Tensor) -> Tensor:
-    """Return a copy, where the tensor is unless it would take much of the room that is left."""
+    """Return a copy on the same device, or on the CPU if the GPU has little free memory."""
     if ids.is_cuda and ROOM * ids.nbytes > torch.cuda.mem_get_info(ids.device)[0]:
-        return ids.cpu()  # for which training has to wait
+        return ids.cpu()  # training waits for this copy
     return ids.clone()

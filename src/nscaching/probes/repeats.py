@@ -1,4 +1,4 @@
-"""Repeat ratio (RR): how many of the negatives of some epochs occurred before in them."""
+"""Repeat ratio (RR): the share of a window's negatives that occurred before in the window."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from nscaching.samplers import Sampler
 
 __all__ = ["RepeatMeter"]
 
-# Negatives that are kept of a window (8 bytes each, and as much again while they are counted).
-# Where there are more, a part of all triples is looked at: whatever is drawn of that part.
+# Negatives kept of a window (8 bytes each, and as much again while they are counted). Of more,
+# only those are kept that belong to one part of all possible triples.
 MOST_KEPT = 1 << 26
 MOST_OF_AN_EPOCH = 1 << 28
 
@@ -23,10 +23,10 @@ SPREAD = 0x9E3779B97F4A7C15 - (1 << 64)
 
 
 class RepeatMeter:
-    """Takes down the negatives of every step, in fixed memory, and counts them once a window.
+    """Records the negatives of every step in fixed memory, and counts them once a window.
 
-    What happens in a step can be part of a CUDA graph: no number in it changes. On a GPU it happens
-    beside the rest of the step, which would wait longer for small kernels than they take.
+    A CUDA graph can hold what a step does here. On a GPU that happens on a second stream, so that
+    the rest of the step need not wait for it.
     """
 
     def __init__(self, window: int, relation: Tensor, relations: int, sampler: Sampler) -> None:
@@ -37,15 +37,15 @@ class RepeatMeter:
             raise UserError("--probe-repeats: so many entities and relations cannot be numbered")
         self.base = (relation * self.entities**2).unsqueeze(1)  # [n, 1]
         self.pairs = relation.new_empty(0, 0)
-        """Of each training triple [n, K], h̄·|E| + t̄ of its negatives in this epoch."""
+        """For each training triple [n, K], h̄·|E| + t̄ of its negatives in this epoch."""
         self.kept: list[Tensor] = []
         self.aside = torch.cuda.Stream(relation.device) if relation.is_cuda else None
         self.parts = 1
-        """Of so many equal parts of all triples, one is looked at."""
+        """All possible triples are divided into so many parts, one of which is counted."""
 
     def record(self, rows: Tensor, negatives: Negatives) -> None:
-        """Take down the negatives [B, K] of the training triples in some rows [B]."""
-        if not len(self.pairs):  # the first step, which no graph has recorded yet
+        """Record the negatives [B, K] of the training triples in some rows [B]."""
+        if not len(self.pairs):  # the first step, before any CUDA graph
             self._make_room(negatives.head.shape[1])
         if self.aside is None:
             self._copy(rows, negatives)
@@ -55,7 +55,7 @@ class RepeatMeter:
             self._copy(rows, negatives)
 
     def join(self) -> None:
-        """Let the end of a step wait until its negatives are taken down."""
+        """Let the end of a step wait until its negatives are recorded."""
         if self.aside is not None:
             torch.cuda.current_stream().wait_stream(self.aside)
 
@@ -76,7 +76,7 @@ class RepeatMeter:
     def read(self, epoch: int) -> dict[str, float]:
         """End an epoch; at the end of a window, return the share of repeats in it."""
         codes = (self.base + self.pairs).view(-1)
-        if self.parts > 1:  # by triple, not by row: a triple that is looked at has all its repeats
+        if self.parts > 1:  # by triple, so that all repeats of a triple are counted
             codes = codes[(codes * SPREAD >> 32) % self.parts == 0]
         self.kept.append(codes)
         if epoch % self.window:
@@ -90,7 +90,7 @@ class RepeatMeter:
         return {"pairs": self.pairs, **join(kept=kept)}
 
     def restore(self, state: State) -> None:
-        """Take them."""
+        """Restore the negatives."""
         pairs, kept = state["pairs"], part(state, "kept")
         if len(pairs):
             self._make_room(pairs.shape[1])
@@ -101,6 +101,6 @@ class RepeatMeter:
 def distinct(codes: Tensor) -> int:
     """Return how many different codes there are."""
     if codes.is_cuda:
-        return len(codes.unique())  # which sorts codes alone, not their places too
+        return len(codes.unique())  # it sorts the codes without their places
     codes = ordered(codes)
     return int((codes[1:] != codes[:-1]).sum()) + bool(len(codes))

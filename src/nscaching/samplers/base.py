@@ -1,4 +1,4 @@
-"""What a negative sampler is: it sees the batch with its row numbers, and the model."""
+"""The base class of negative samplers, which see a batch with its keys, and the model."""
 
 from __future__ import annotations
 
@@ -25,24 +25,32 @@ class Sampler(ABC):
     """Makes negatives for a batch. One object serves one training run."""
 
     side: ClassVar[Literal["bernoulli", "uniform"] | None] = None
-    """How head or tail is chosen; None: as the configuration says."""
+    """How head or tail is chosen; None: by the configuration."""
 
     one_side: ClassVar[bool] = False
-    """Whether its negatives have a new head or a new tail, never both.
+    """Whether all negatives of a triple replace the same side, which ``replace_head`` says.
 
-    Several negatives of a triple have all the same side replaced, and say which. Compiled gradients
-    take such negatives; with others autograd is used.
+    Compiled gradients need such negatives; with others autograd is used.
     """
 
-    has_cache: ClassVar[bool] = False
-    """Whether it refreshes a cache of the keys of a batch.
+    has_negatives: ClassVar[bool] = True
+    """Whether there are negatives; without them, the loss compares with all entities."""
 
-    The constructor of such a sampler also takes ``progress``, which receives (done, total) while
-    the cache is filled.
+    has_weights: ClassVar[bool] = False
+    """Whether negatives are weighted by their scores (``Negatives.adversarial``)."""
+
+    has_generator: ClassVar[bool] = False
+    """Whether a second model makes the negatives; its class takes ``start``, its parameters."""
+
+    has_cache: ClassVar[bool] = False
+    """Whether the keys of a batch have a cache that ``update`` refreshes.
+
+    The constructor of such a class also takes ``progress``, which receives (done, total) while the
+    cache is filled.
     """
 
     usual_count: ClassVar[int] = 1
-    """Negatives of each triple where the configuration leaves it open."""
+    """Negatives of each triple, unless the configuration says how many."""
 
     def __init__(
         self,
@@ -74,18 +82,18 @@ class Sampler(ABC):
             kernels=self.kernels,
         )
 
-    def begin_epoch(self, epoch: int) -> None:  # noqa: B027  (most samplers need not hear)
-        """Hear that an epoch (1, 2, …) begins."""
+    def begin_epoch(self, epoch: int) -> None:  # noqa: B027  (most samplers ignore it)
+        """Prepare for an epoch (1, 2, …)."""
 
     @property
     def in_torch(self) -> bool:
-        """Whether torch does much of its work; else, on a CPU, compiled loops have all threads."""
+        """Whether torch does much of the work; if not, compiled loops get all threads of a CPU."""
         return True
 
     def phase(self) -> object:
-        """Name what sets this step apart from others: steps of one phase do the same operations.
+        """Return the same value for steps that do the same operations, so that a graph can replay.
 
-        None: there is no such name, since the operations depend on what is drawn.
+        None: the operations depend on the draws.
         """
         return None
 
@@ -105,22 +113,22 @@ class Sampler(ABC):
         """Make the negatives of a batch in this step."""
 
     def update(self, batch: Batch, model: Model) -> None:  # noqa: B027  (fixed ones do not learn)
-        """Learn from the batch, with the parameters of before its gradient step (step 8)."""
+        """Learn from the batch, with the parameters before its gradient step (step 8)."""
 
     def figures(self) -> dict[str, float]:
-        """Return what it measured since the last call, for the record of the epoch."""
+        """Return the figures since the last call, for the record of the epoch."""
         return {}
 
     def state(self) -> dict[str, Tensor]:
-        """Return what a later run or a reader would want to keep: the tensors themselves."""
+        """Return the tensors that a finished run keeps, not copies of them."""
         return {}
 
     def checkpoint(self) -> State:
-        """Return all that an interrupted training needs to go on as if it had not been."""
+        """Return all that a run needs to resume as if it had not been interrupted."""
         return self.draws.checkpoint() | join(state=self.state())
 
     def restore(self, state: State) -> None:
-        """Take what a checkpoint holds."""
+        """Restore the state of a checkpoint."""
         self.draws.restore(state)
         kept = part(state, "state")
         for name, tensor in self.state().items():

@@ -31,11 +31,11 @@ class Uniform(Sampler):
 
     @property
     def in_torch(self) -> bool:
-        """There is not much to do but to search for what is known."""
+        """Only the search for known triples is torch's."""
         return self.config.filter_known
 
     def phase(self) -> object:
-        """All steps are alike, but for the search of entities that are not known."""
+        """All steps do the same, unless they search for unknown entities."""
         return None if self.config.filter_known else "draw"
 
 
@@ -48,23 +48,25 @@ class Bernoulli(Uniform):
 
 @SAMPLERS.register("self-adversarial")
 class SelfAdversarial(Bernoulli):
-    """Many negatives as Bernoulli draws them, weighed by what the model thinks of them (RotatE).
+    """Many negatives as Bernoulli draws them, weighted by the model's scores (Sun et al., 2019).
 
-    Sun et al., 2019: the k-th of a triple counts softmax(α·f)ₖ, a constant in the gradient.
+    The k-th negative of a triple has the weight softmax(α·f)ₖ, a constant in the gradient.
     """
 
+    has_weights = True
     usual_count = 64
 
     def negatives(self, batch: Batch, model: Model) -> Negatives:
-        """Draw the negatives of each triple; the loss weighs them."""
+        """Draw the negatives of each triple; the loss weights them."""
         drawn = super().negatives(batch, model)
         return dataclasses.replace(drawn, adversarial=self.config.adversarial)
 
 
 @SAMPLERS.register("none")
 class NoSampler(Sampler):
-    """No negatives: the objectives 1vsall and kvsall hold every triple against all entities."""
+    """No negatives: the objectives 1vsall and kvsall compare every triple with all entities."""
 
+    has_negatives = False
     usual_count = 0
 
     def negatives(self, batch: Batch, model: Model) -> Negatives:
@@ -73,5 +75,5 @@ class NoSampler(Sampler):
         return Negatives(none, none)
 
     def phase(self) -> object:
-        """All steps are alike, if each has as many queries as triples."""
+        """All steps do the same, unless the number of queries varies."""
         return None if self.config.objective == "kvsall" else "all"

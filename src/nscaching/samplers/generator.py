@@ -15,7 +15,6 @@ from nscaching.kernels.batch import Batch, Negatives
 from nscaching.kernels.learner import Scorer
 from nscaching.kernels.state import State, join, part
 from nscaching.models import Form, Model, build
-from nscaching.runs.start import warm_start
 from nscaching.samplers.base import SAMPLERS, Sampler
 
 __all__ = ["IGAN", "KBGAN", "Generating"]
@@ -27,19 +26,20 @@ def draw_by_chance(chance: Tensor, uniform: Tensor) -> Tensor:
     A column is drawn where the sum of the chances up to it first exceeds the number.
     """
     total = chance.cumsum(1)
-    below = uniform * (total[:, -1:] * (1 - 1e-6))  # rounding must not lead behind the last
-    # Of a generator that diverged no chance is a number: the trainer will complain.
+    below = uniform * (total[:, -1:] * (1 - 1e-6))  # rounding must not lead beyond the last
+    # A generator that diverged has non-finite chances: the trainer will raise the error.
     return torch.searchsorted(total, below, right=True).clamp_(max=chance.shape[1] - 1)
 
 
 class Generating(Sampler):
     """A generator scores candidates and draws negatives by the softmax of its scores.
 
-    It learns by REINFORCE: the reward of a negative is what the trained model (the discriminator)
-    thinks of it, and the mean reward of the batch is the baseline.
+    It learns by REINFORCE: the reward of a negative is its score by the trained model (the
+    discriminator), and the mean reward of the batch is the baseline.
     """
 
     one_side = True
+    has_generator = True
 
     def __init__(
         self,
@@ -48,14 +48,14 @@ class Generating(Sampler):
         device: torch.device,
         seed: int,
         kernels: Kernels | None = None,
+        start: dict[str, Tensor] | None = None,
     ) -> None:
         super().__init__(graph, config, device, seed, kernels)
         self.generator = build(config.generator, graph, config.dim, config.norm)
         self.generator.prepare(graph)
         self.generator.reset(torch.Generator().manual_seed(seed))
-        if config.generator_pretrain:
-            start = "--generator-pretrain", config.generator_pretrain
-            self.generator.load_state_dict(warm_start(*start, graph, config.generator, config.dim))
+        if start is not None:
+            self.generator.load_state_dict(start)
         self.generator.to(device)
         learning = Learning("margin", config.margin, config.generator_lr, weight_decay=0.0)
         self.scorer = self.new_scorer(learning)
@@ -64,26 +64,26 @@ class Generating(Sampler):
 
     @property
     def in_torch(self) -> bool:
-        """Generators learn by autograd unless they have compiled gradients."""
+        """Without compiled gradients, generators learn by autograd."""
         return self.config.filter_known or isinstance(self.scorer, AutogradLearner)
 
     def phase(self) -> object:
-        """All steps are alike, but for the search of entities that are not known."""
+        """All steps do the same, unless they search for unknown entities."""
         return None if self.config.filter_known else "generate"
 
     def new_scorer(self, learning: Learning) -> Scorer:
-        """Return what lets the generator score and learn."""
+        """Return the kernels by which the generator scores and learns."""
         return self.kernels.scorer(self.generator, learning)
 
     @abstractmethod
     def candidates(self, batch: Batch, replace_head: Tensor) -> tuple[Tensor, Tensor]:
         """Return candidates [B, C] for the replaced entity of each triple, and their scores.
 
-        The scores have no gradient; what was scored, ``scorer`` remembers.
+        The scores have no gradient; ``scorer`` keeps what ``update`` needs of them.
         """
 
     def negatives(self, batch: Batch, model: Model) -> Negatives:
-        """Draw by the softmax of the generator's scores; what ``update`` needs is kept."""
+        """Draw by the softmax of the generator's scores, and keep what ``update`` needs."""
         replace_head = self.choose_head(batch)
         self.offered, scores = self.candidates(batch, replace_head)  # [B, C]
         log_chance = torch.log_softmax(scores, 1)  # [B, C]
@@ -97,11 +97,11 @@ class Generating(Sampler):
         return self.drawn
 
     def update(self, batch: Batch, model: Model) -> None:
-        """Move the generator towards negatives that the model takes for true."""
+        """Move the generator towards negatives with high scores by the model."""
         reward = self.kernels.reward(model, batch, self.drawn)  # [B, count]
         gain = reward - reward.mean()
         loss = -(gain * self.log_chance).sum()
-        # By a score, log_softmax has the slope 1 if it is the chosen one's, less its chance.
+        # ∂ log_softmax(f)_chosen / ∂ f_c = [c = chosen] − chance_c.
         slopes = (self.chance * gain.sum(1, keepdim=True)).scatter_add_(1, self.chosen, -gain)
         assert self.drawn.replace_head is not None
         self.scorer.learn(batch, self.drawn.replace_head, self.offered, slopes)
@@ -120,12 +120,12 @@ class Generating(Sampler):
         return {f"generator.{name}": t for name, t in self.generator.state_dict().items()}
 
     def checkpoint(self) -> State:
-        """Return the generator's optimizer too, and what the epoch has come to."""
+        """Add the optimizer state of the generator, and the sums of the epoch."""
         optimizer = self.scorer.checkpoint()
         return {**super().checkpoint(), "sums": self.sums, **join(optimizer=optimizer)}
 
     def restore(self, state: State) -> None:
-        """Take what a checkpoint holds."""
+        """Restore the state of a checkpoint."""
         super().restore(state)
         self.sums.copy_(state["sums"])
         self.scorer.restore(part(state, "optimizer"))
@@ -152,11 +152,11 @@ class IGAN(Generating):
     scorer: AutogradLearner
 
     def new_scorer(self, learning: Learning) -> AutogradLearner:
-        """Against all entities it is autograd that learns."""
+        """Against all entities, only autograd can learn."""
         return AutogradLearner(self.generator, learning)
 
     def candidates(self, batch: Batch, replace_head: Tensor) -> tuple[Tensor, Tensor]:
-        """Score every entity for each triple: time and memory grow with their number."""
+        """Score every entity for each triple: time and memory grow with the number of entities."""
         everyone = torch.arange(self.entities, device=self.device)
         triple = replace_head, batch.head, batch.relation, batch.tail
         scores = self.generator.score_all_corrupted(*triple, self.kernels.distances)
@@ -165,13 +165,13 @@ class IGAN(Generating):
                 self.draws.is_known(side, batch.key(side).unsqueeze(1), everyone) for side in Side
             )
             known = torch.where(replace_head.unsqueeze(1), as_head, as_tail)
-            # Where none is left, known ones have to serve.
+            # Where all entities are known, known ones are drawn.
             known &= ~known.all(1, keepdim=True)
             scores = scores.masked_fill(known, float("-inf"))
         self.scorer.scored = scores
         return everyone.expand(len(batch), -1), scores.detach()
 
     def phase(self) -> object:
-        """Forms that move all rows go through the relations of a batch one by one."""
+        """Other forms score the relations of a batch one by one."""
         steady = self.generator.form in (Form.DOT, Form.DISTANCE)
         return super().phase() if steady else None

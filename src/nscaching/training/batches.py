@@ -17,7 +17,7 @@ __all__ = ["TrainingTriples"]
 
 
 class TrainingTriples:
-    """The training split as int64 columns; every pass is in a new random order."""
+    """The training split as int64 columns; every pass has a new random order."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class TrainingTriples:
         gather: Gather | None = None,
     ) -> None:
         columns = [*graph.train.T, *(graph.train_keys[side] for side in (Side.HEAD, Side.TAIL))]
-        # Columns of their own: those of a table [n, 5] would not lie together in memory.
+        # Each column contiguous in memory, which the columns of a table [n, 5] would not be.
         self.columns = torch.stack([torch.from_numpy(np.array(c)).long() for c in columns])
         self.columns = self.columns.to(device)  # [5, n]
         self.gather = gather or plain_gather
@@ -38,21 +38,21 @@ class TrainingTriples:
         return self.columns.shape[1]
 
     def rows(self, size: int, begin: int = 0) -> Iterator[Tensor]:
-        """Yield the row numbers once each, in batches of ``size`` (the last may be smaller).
+        """Yield every row number once, in batches of ``size`` (the last may be smaller).
 
-        Those of a pass that was interrupted begin after the first ``begin`` rows.
+        An interrupted pass continues after its first ``begin`` rows.
         """
         rest = self._order[begin:]
         yield from rest.split(size) if len(rest) else ()
-        # The order of the next pass is made while a GPU still works on this one.
+        # Shuffled here, the next pass is ready while a GPU still works on this one.
         self._order = self._shuffle()
 
     def checkpoint(self) -> State:
-        """Return what the order of this pass and of those to come follows from."""
+        """Return the random state that this pass and all later ones follow from."""
         return {"random": self._before}
 
     def restore(self, state: State) -> None:
-        """Draw the order of the pass again that was going on."""
+        """Draw the order of the interrupted pass again."""
         self.random.set_state(state["random"].clone())
         self._order = self._shuffle()
 

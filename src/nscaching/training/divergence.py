@@ -1,28 +1,35 @@
-"""What to say when the loss is no number any more: where it happened, and what probably did it."""
+"""The error of a run that diverged: where the loss became non-finite, and the likely cause."""
 
 from __future__ import annotations
+
+import math
+from typing import Any
 
 from nscaching.config import TrainConfig
 from nscaching.errors import Diverged
 
-__all__ = ["diverged"]
+__all__ = ["check_finite"]
 
-# Sums of a batch are made in 32-bit numbers, which end at 3e38.
+# The sums of a batch are 32-bit numbers, which end at 3e38.
 LARGE_MARGIN = 1e30
-# Beyond them a penalty pulls harder than the triples do.
+# Beyond these strengths a penalty pulls harder than the triples do.
 STRONG_PENALTY = {"l2": 10.0, "n3": 1.0}
 
 
-def diverged(config: TrainConfig, loss: float, epoch: int, step: int, steps: int) -> Diverged:
-    """Build the error for a loss that is not finite since a step (1, 2, …) of an epoch."""
-    where = f"the loss is {loss} in epoch {epoch}, since batch {step} of {steps}"
-    return Diverged(f"{where}: {_cause(config, first=epoch == 1 and step == 1)}")
+def check_finite(config: TrainConfig, record: dict[str, Any], bad: int, steps: int) -> None:
+    """Raise ``Diverged`` if a loss of an epoch is non-finite, from step ``bad`` on (0: none)."""
+    epoch = record["epoch"]
+    if bad:
+        where = f"the loss is {record['loss']} in epoch {epoch}, since batch {bad} of {steps}"
+        raise Diverged(f"{where}: {_cause(config, first=epoch == 1 and bad == 1)}")
+    if not math.isfinite(record.get("generator_loss", 0.0)):
+        raise Diverged(f"the generator diverged in epoch {epoch}: try a lower --generator-lr")
 
 
 def _cause(config: TrainConfig, first: bool) -> str:
     if config.margin > LARGE_MARGIN:
         return f"--margin {config.margin:g} is too large for sums of 32-bit numbers"
-    if first:  # no step has moved the parameters yet, and what they start from was checked
+    if first:  # no step has moved the parameters yet, and the start was checked
         return f"{config.model} gives scores that are not finite from the start, before any step"
     penalty = config.penalty or 0.0
     if penalty >= STRONG_PENALTY[config.penalty_norm]:

@@ -1,4 +1,4 @@
-"""What every epoch measures: loss, non-zero-loss ratio (NZL) and gradient norm."""
+"""The figures of every epoch: loss, non-zero-loss ratio (NZL), gradient norm, seconds."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ __all__ = ["EpochMeter"]
 
 
 class EpochMeter:
-    """Means over an epoch, summed on the device so that no step waits for a number."""
+    """Means over an epoch; the sums stay on the device, so that no step waits for a number."""
 
     def __init__(
         self, device: torch.device, compile_seconds: Callable[[], float] = lambda: 0.0
     ) -> None:
         self.compile_seconds = compile_seconds
-        """Returns how long kernels have been compiled so far: that is no training."""
+        """Returns the seconds of compiling so far, which are no training time."""
         self.sums = torch.zeros(4, dtype=torch.float64, device=device)
-        """Loss, triples that teach something, gradient norm, good steps: each step adds its own."""
+        """Loss, triples with a non-zero loss, gradient norm, steps with a finite loss."""
         self.reset()
 
     def reset(self) -> None:
-        """Forget the epoch."""
+        """Begin a new epoch."""
         self.sums.zero_()
         self.triples = self.steps = 0
         self.seconds = 0.0
         self.start_clock()
 
     def start_clock(self) -> None:
-        """Let time count from now on; what passed since the last step is left out."""
+        """Count time from now on, and leave out the time since the last step."""
         self._since = self._now()
 
     def clock(self) -> float:
@@ -45,13 +45,13 @@ class EpochMeter:
         return time.perf_counter() - self.compile_seconds()
 
     def count(self, triples: int) -> None:
-        """Hear that a step on so many triples has added to the sums."""
+        """Count a step, on so many triples, that has added to the sums."""
         self.triples += triples
         self.steps += 1
         self.clock()
 
     def first_bad_step(self) -> int:
-        """Return the number of the first step whose loss was not finite; 0: none was."""
+        """Return the number of the first step with a non-finite loss; 0: there is none."""
         good = int(self.sums[3].item())
         return good + 1 if good < self.steps else 0
 
@@ -65,12 +65,12 @@ class EpochMeter:
         }
 
     def checkpoint(self) -> State:
-        """Return what the epoch has come to."""
+        """Return sums and counts of the epoch so far."""
         plain = {"triples": self.triples, "steps": self.steps, "seconds": self.seconds}
         return {"sums": self.sums, **plain}
 
     def restore(self, state: State) -> None:
-        """Go on with an epoch."""
+        """Continue an interrupted epoch."""
         self.sums.copy_(state["sums"])
         self.triples, self.steps = state["triples"], state["steps"]
         self.seconds = state["seconds"]

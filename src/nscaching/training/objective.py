@@ -1,4 +1,4 @@
-"""Which loss and which penalty a training has, where the configuration leaves them open."""
+"""The loss and the penalty of a training run, where the configuration leaves them open."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from nscaching.config import TrainConfig
 from nscaching.errors import UserError
 from nscaching.kernels.losses import ALL_ENTITIES, Objective
 from nscaching.models import Model
+from nscaching.samplers import SAMPLERS
 
 __all__ = ["choose_objective", "penalty"]
 
@@ -17,22 +18,23 @@ def penalty(config: TrainConfig, model: Model) -> float:
     """
     if config.penalty is not None:
         return config.penalty
-    with_negatives = config.sampler != "none"
-    return 0.1 if model.family == "semantic" and with_negatives else 0.0
+    negatives = SAMPLERS.get(config.sampler).has_negatives
+    return 0.1 if model.family == "semantic" and negatives else 0.0
 
 
 def choose_objective(config: TrainConfig, model: Model | type[Model]) -> Objective:
-    """Return the loss that the configuration asks for; auto: by the model's family and sampler."""
+    """Return the loss of the configuration; auto: by the model's family and the sampler."""
     if config.penalty_norm == "n3" and model.family != "semantic":
         raise UserError("--penalty-norm n3 is for semantic matching models; give l2")
-    without = config.sampler == "none"
+    sampler = SAMPLERS.get(config.sampler)
     if config.objective == "auto":
-        if without:
+        if not sampler.has_negatives:
             return "1vsall"
         if model.family == "semantic":
             return "logistic"
-        return "shifted" if config.sampler == "self-adversarial" else "margin"
-    if without != (config.objective in ALL_ENTITIES):
-        uses = "no negatives: give --sampler none" if not without else "negatives: give a --sampler"
+        return "shifted" if sampler.has_weights else "margin"
+    if sampler.has_negatives == (config.objective in ALL_ENTITIES):
+        none, some = "no negatives: give --sampler none", "negatives: give a --sampler"
+        uses = none if sampler.has_negatives else some
         raise UserError(f"--objective {config.objective} uses {uses}")
     return config.objective

@@ -1,15 +1,12 @@
-"""Trains a model on a graph, or goes on with a training that was interrupted."""
+"""Trains a model on a graph, or resumes a training run that was interrupted."""
 
 from __future__ import annotations
 
 import dataclasses
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
@@ -22,16 +19,18 @@ from nscaching.models import MODELS
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import Snapshots, read_scores
 from nscaching.runs.checkpoints import Checkpoints
-from nscaching.runs.folder import Record, RunFolder, resume_command
+from nscaching.runs.folder import RunFolder, resume_command
 from nscaching.runs.layout import MODEL
 from nscaching.runs.run import Run
 from nscaching.runs.settings import CONFIG, read_probes, read_record
 from nscaching.runs.start import warm_start
 from nscaching.samplers import SAMPLERS
 from nscaching.training import memory
+from nscaching.training.listener import Listener
 from nscaching.training.objective import penalty
-from nscaching.training.recorder import CHECKPOINT_SECONDS, Recording
-from nscaching.training.trainer import Progress, Trainer
+from nscaching.training.recorder import Recorder
+from nscaching.training.session import CHECKPOINT_SECONDS, Session, torch_settings
+from nscaching.training.trainer import Starts, Trainer
 
 __all__ = ["differences", "resume", "train"]
 
@@ -40,169 +39,115 @@ def train(
     graph: KnowledgeGraph,
     config: TrainConfig | None = None,
     *,
+    listener: Listener | None = None,
     probes: ProbeConfig | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
     checkpoints: str | Path | None = None,
     checkpoint_every: float = CHECKPOINT_SECONDS,
-    begin: Callable[[list[Record]], None] | None = None,
-    observe: Callable[[Record], None] | None = None,
-    progress: Progress | None = None,
-    announce: Callable[[str], None] | None = None,
-    stop: Callable[[], bool] | None = None,
-    say: Callable[[str], None] = warnings.warn,
     **settings: Any,  # noqa: ANN401  (fields of TrainConfig)
 ) -> Run:
     """Train a model on a graph.
 
-    ``settings`` are the fields of ``TrainConfig``, changed from ``config`` or else from the
-    defaults: ``train(graph, model="TransE", sampler="nscaching", epochs=100, seed=1)``. With
-    ``out`` the run folder is written while training goes on, with a checkpoint every so many
-    seconds (0: none) from which ``resume`` goes on. Without, ``checkpoints`` may name a folder for
-    them alone: where it has some, the same call goes on from them, and ``begin`` hears the records
-    of before (they stay when it is done). ``probes`` says what else is measured; ``observe`` hears
-    every record, ``progress`` every step, ``announce`` which kernels run and why. ``stop`` is asked
-    after every step: True writes a checkpoint and raises ``Stopped``. ``say`` hears when no
-    checkpoint can be written.
+    ``settings`` are fields of ``TrainConfig``, changed from ``config`` or else from the defaults:
+    ``train(graph, model="TransE", sampler="nscaching", epochs=100, seed=1)``. ``listener`` hears of
+    the run and may stop it; ``probes`` says what else is measured.
+
+    With ``out`` the run folder is written during training, with a checkpoint every
+    ``checkpoint_every`` seconds (0: none) for ``resume``. Without ``out``, ``checkpoints`` may name
+    a folder for checkpoints alone: the same call resumes from the newest of them. They stay there
+    when the run is finished.
     """
     config = _changed(config or TrainConfig(), settings)
     folder = None if out is None else RunFolder(out)
     if folder is not None:
         folder.check_free(overwrite)
     alone = None if checkpoints is None else Checkpoints(user_path(checkpoints))
-    if alone is not None and (folder is not None or (probes is not None and probes.on)):
+    probes = probes or ProbeConfig()
+    if alone is not None and (folder is not None or probes.on):
         raise UserError("checkpoints alone go with no run folder, which has its own, nor probes")
-    start = _start(graph, config)
-    config = _absolute_starts(config)
-    threads, lock = torch.get_num_threads(), None
-    try:
-        if alone is not None:
-            lock = alone.lock()
-        snapshots = 0 if probes is None else len(probes.snapshots)
-        memory.check(graph, config, None if folder is None else folder.path, snapshots)
-        trainer = Trainer(graph, config, start, progress, probes)
-        run = Run(graph, config, trainer.model, probes=probes or ProbeConfig())
-        run.record = _record(trainer)
-        if announce is not None:
-            announce(trainer.plan())
-        recording = Recording(run, trainer, folder, checkpoint_every, stop, observe, say, alone)
-        if folder is not None:
-            folder.create(graph, config, overwrite, run.record, probes)
-        elif alone is not None:
-            recording.restore(alone.newest(say, needed=False))
-            if begin is not None:
-                begin(run.history)
-        return _train(recording)
-    except Exception as error:
-        if folder is not None:
-            folder.discard()
-        if is_shortage(error):
-            raise UserError(memory.advice(graph, config)) from error
-        raise
-    finally:
-        torch.set_num_threads(threads)
-        if folder is not None:
-            folder.release()
-        if lock is not None:
-            lock.release()
-
-
-def _changed(config: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
-    """Return the settings with some of them changed, and all names as they are written here."""
-    config = TrainConfig.from_dict({**config.to_dict(), **settings})
-    return dataclasses.replace(
-        config,
-        model=MODELS.canonical(config.model),
-        sampler=SAMPLERS.canonical(config.sampler),
-        generator=MODELS.canonical(config.generator),
-    )
-
-
-def _record(trainer: Trainer) -> dict[str, Any]:
-    """Return what else is worth knowing of a training."""
-    return {
-        "device": trainer.device.type,
-        "threads": torch.get_num_threads(),
-        "kernels": trainer.kernels.name,
-        "penalty": penalty(trainer.config, trainer.model),
-    }
+    session = Session(listener or Listener(), checkpoint_every, folder, alone)
+    starts, config = _read_starts(graph, config), _absolute_starts(config)
+    with session.held(), torch_settings(config.threads):
+        try:
+            path = None if folder is None else folder.path
+            memory.check(graph, config, path, len(probes.snapshots))
+            trainer = Trainer(graph, config, starts, session.listener.progress, probes)
+            run = Run(graph, config, trainer.model, probes=probes, record=_record(trainer))
+            recorder = Recorder(session, run, trainer)
+            if alone is not None:
+                recorder.restore(alone.newest(session.listener.note, needed=False))
+            session.listener.begin(run.history)
+            session.listener.announce(trainer.plan())
+            if folder is not None:
+                folder.create(graph, config, overwrite, run.record, probes)
+            return _finish(recorder)
+        except Exception as error:
+            if folder is not None:
+                folder.discard()
+            if is_shortage(error):
+                raise UserError(memory.advice(graph, config)) from error
+            raise
 
 
 def resume(
     path: str | Path,
     *,
+    listener: Listener | None = None,
     epochs: int | None = None,
     checkpoint_every: float = CHECKPOINT_SECONDS,
-    begin: Callable[[list[Record]], None] | None = None,
-    observe: Callable[[Record], None] | None = None,
-    progress: Progress | None = None,
-    announce: Callable[[str], None] | None = None,
-    stop: Callable[[], bool] | None = None,
-    say: Callable[[str], None] = warnings.warn,
     **place: Any,  # noqa: ANN401  (device, kernels, threads)
 ) -> Run:
-    """Go on with the training of a run folder where it was interrupted.
+    """Resume the training run of a folder where it was interrupted.
 
-    Everything comes from the folder; ``device``, ``kernels`` and ``threads`` may be other than they
-    were, and ``epochs`` more, until the last of them is trained. ``begin`` hears the records of
-    before; ``say`` also what is wrong with a checkpoint, and what keeps the run from coming out as
-    it would have; the rest is as in ``train``.
+    Everything comes from the folder. ``device``, ``kernels`` and ``threads`` may differ from those
+    of before, and ``epochs`` may be more, until the last epoch is trained. ``listener`` also hears
+    what is wrong with a checkpoint, and why the run will differ from an uninterrupted one.
     """
     folder = RunFolder(path)
-    threads = torch.get_num_threads()
-    try:
+    session = Session(listener or Listener(), checkpoint_every, folder)
+    with session.held():
         folder.reopen()
         source, before = folder.read_config()
-        if folder.finished:
-            folder.close()
-            raise UserError(
-                f"{folder.path} is finished: there is nothing to go on with; to train more from "
-                f"its parameters, start another run with --pretrain {folder.path}"
-            )
+        _check_unfinished(folder)
         before = _with_epochs(before, epochs, folder.path)
         config = TrainConfig.from_dict({**before.to_dict(), **place})
         record, probes = read_record(folder.path / CONFIG), read_probes(folder.path / CONFIG)
-        graph = folder.read_graph(source)
-        for difference in differences(record, graph, config):
-            say(f"{folder.path} will not come out as it would have: its {difference}")
-        state = folder.checkpoints.newest(say)
-        start = None
-        if state is None:
-            start = _start(graph, config)
-        else:  # which needs no more than the checkpoint
-            config = dataclasses.replace(config, generator_pretrain="")
-        trainer = Trainer(graph, config, start, progress, probes)
-        run = Run(graph, before, trainer.model, probes=probes, record=record)
-        recording = Recording(run, trainer, folder, checkpoint_every, stop, observe, say)
-        recording.restore(state)
-        if epochs is not None:
-            folder.change_config(graph, before, record, probes)
-        run.history, run.scores = folder.read_history(), read_scores(folder.path)
-        if begin is not None:
-            begin(run.history)
-        if announce is not None:
-            announce(recording.whence())
-            announce(trainer.plan())
-        return _train(recording)
-    except (MemoryError, RuntimeError) as error:
-        if not is_shortage(error):
-            raise
-        more = "free some, or go on where there is more"
-        raise UserError(f"{folder.path}: not enough memory to go on: {more}") from error
-    finally:
-        torch.set_num_threads(threads)
-        folder.release()
+        try:
+            graph = folder.read_graph(source)
+            for difference in differences(record, graph, config):
+                reason = f"will differ from an uninterrupted run: its {difference}"
+                session.listener.note(f"{folder.path} {reason}")
+            state = folder.checkpoints.newest(session.listener.note)
+            # A checkpoint holds the parameters: what the run started from may be gone.
+            starts = _read_starts(graph, config) if state is None else Starts()
+            with torch_settings(config.threads):
+                trainer = Trainer(graph, config, starts, session.listener.progress, probes)
+                run = Run(graph, before, trainer.model, probes=probes, record=record)
+                recorder = Recorder(session, run, trainer)
+                recorder.restore(state)
+                if epochs is not None:
+                    folder.change_config(graph, before, record, probes)
+                run.history, run.scores = folder.read_history(), read_scores(folder.path)
+                session.listener.begin(run.history)
+                session.listener.announce(recorder.whence())
+                session.listener.announce(trainer.plan())
+                return _finish(recorder)
+        except (MemoryError, RuntimeError) as error:
+            if not is_shortage(error):
+                raise
+            more = "free some, or resume where there is more"
+            raise UserError(f"{folder.path}: not enough memory to resume: {more}") from error
 
 
-def _train(recording: Recording) -> Run:
-    """Let a trainer do its work, and write what a finished run has."""
-    run, trainer, folder = recording.run, recording.trainer, recording.folder
+def _finish(recorder: Recorder) -> Run:
+    """Train to the end, and write the files of a finished run."""
+    run, trainer, folder = recorder.run, recorder.trainer, recorder.session.folder
     try:
-        trainer.train(recording.hear, recording.find)
-        recording.settle()
+        recorder.follow()
         run.best_epoch, run.sampler_state = trainer.best_epoch, trainer.sampler.state()
         run.test_ranks = trainer.ranks.get("test")
-        run.snapshots = recording.snapshots
+        run.snapshots = recorder.snapshots
         if folder is not None:
             run.finish(folder)
             run.snapshots = Snapshots(folder.path)
@@ -211,14 +156,14 @@ def _train(recording: Recording) -> Run:
     except CannotWriteError as error:
         if folder is None or not folder.checkpoints.files():
             raise
-        raise UserError(f"{error}; to go on later: {resume_command(folder.path)}") from error
+        raise UserError(f"{error}; to resume later: {resume_command(folder.path)}") from error
     finally:
-        recording.close()
+        recorder.close()
     return run
 
 
 def _last_good(trainer: Trainer, folder: RunFolder | None) -> str:
-    """Say where the parameters are that were best before a training went wrong."""
+    """Say where the best parameters are from before the run diverged."""
     if folder is None or not trainer.best_epoch:
         return "no parameters were kept before that"
     if folder.path != folder.target:
@@ -227,7 +172,7 @@ def _last_good(trainer: Trainer, folder: RunFolder | None) -> str:
 
 
 def differences(record: dict[str, Any], graph: KnowledgeGraph, config: TrainConfig) -> list[str]:
-    """Say what keeps a run of these settings from coming out as the recorded one did."""
+    """Say what differs from the recorded run, so that the same seed gives another result."""
     device = choose_device(config.device)
     here = {
         "data_fingerprint": graph.fingerprint,
@@ -243,20 +188,55 @@ def differences(record: dict[str, Any], graph: KnowledgeGraph, config: TrainConf
     ]
 
 
+def _record(trainer: Trainer) -> dict[str, Any]:
+    """Return what ``differences`` compares, and the penalty that was chosen."""
+    return {
+        "device": trainer.device.type,
+        "threads": torch.get_num_threads(),
+        "kernels": trainer.kernels.name,
+        "penalty": penalty(trainer.config, trainer.model),
+    }
+
+
+def _changed(config: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
+    """Return the configuration with some settings changed, and names in their usual spelling."""
+    config = TrainConfig.from_dict({**config.to_dict(), **settings})
+    return dataclasses.replace(
+        config,
+        model=MODELS.canonical(config.model),
+        sampler=SAMPLERS.canonical(config.sampler),
+        generator=MODELS.canonical(config.generator),
+    )
+
+
 def _with_epochs(config: TrainConfig, epochs: int | None, path: Path) -> TrainConfig:
     if epochs is not None and epochs < config.epochs:
         raise UserError(f"--epochs {epochs}: {path} was begun with {config.epochs}, give more")
     return config if epochs is None else dataclasses.replace(config, epochs=epochs)
 
 
-def _start(graph: KnowledgeGraph, config: TrainConfig) -> dict[str, Tensor] | None:
-    if not config.pretrain:
-        return None
-    return warm_start("--pretrain", config.pretrain, graph, config.model, config.dim)
+def _check_unfinished(folder: RunFolder) -> None:
+    if folder.finished:
+        folder.close()
+        raise UserError(
+            f"{folder.path} is finished: there is nothing to resume; to train more from "
+            f"its parameters, start another run with --pretrain {folder.path}"
+        )
+
+
+def _read_starts(graph: KnowledgeGraph, config: TrainConfig) -> Starts:
+    """Read the parameters of the runs that model and generator start from."""
+    model = generator = None
+    if config.pretrain:
+        model = warm_start("--pretrain", config.pretrain, graph, config.model, config.dim)
+    if config.generator_pretrain and SAMPLERS.get(config.sampler).has_generator:
+        flag, path = "--generator-pretrain", config.generator_pretrain
+        generator = warm_start(flag, path, graph, config.generator, config.dim)
+    return Starts(model, generator)
 
 
 def _absolute_starts(config: TrainConfig) -> TrainConfig:
-    """Return the settings with absolute paths, so that they repeat the run from anywhere."""
+    """Return the configuration with absolute paths, so that it repeats the run from anywhere."""
     starts: dict[str, Any] = {
         name: str(user_path(path).resolve())
         for name in ("pretrain", "generator_pretrain")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
-from nscaching.errors import Diverged, UserError
+from nscaching.errors import UserError
 from nscaching.evaluation.ranking import Queries, Ranks, metrics, rank
 from nscaching.kernels import (
     AutogradLearner,
@@ -26,25 +25,40 @@ from nscaching.kernels import (
 from nscaching.kernels.codes import FORMS
 from nscaching.kernels.cpu.threads import torch_threads
 from nscaching.kernels.state import State, join, part
-from nscaching.models import build
+from nscaching.models import Model, build
 from nscaching.probes import ProbeConfig
 from nscaching.probes.probes import Finding, Probes
-from nscaching.runs.folder import Record
 from nscaching.samplers import SAMPLERS, Sampler
 from nscaching.training.batches import TrainingTriples
-from nscaching.training.divergence import diverged
+from nscaching.training.divergence import check_finite
+from nscaching.training.listener import Stage
 from nscaching.training.meter import EpochMeter
 from nscaching.training.objective import choose_objective, penalty
 
-__all__ = ["Progress", "Trainer"]
+__all__ = ["Report", "Starts", "Trainer"]
 
-Progress = Callable[[str, int, int], None]
-"""Hears (what is going on, steps done, steps in all)."""
+Record = dict[str, Any]
+"""A line of metrics.jsonl: an epoch, or a ranking of a split."""
+
+Report = Callable[[Stage, int, int], None]
+"""Hears (stage, steps done, steps in all)."""
 
 Part = TrainingTriples | EpochMeter | Sampler | Learner | Probes
 
-# How far a training is, beside the states of its parts.
+# How far a training run is, beside the states of its parts.
 PLACE = ("trained", "judged", "best_epoch", "best_mrr", "without_gain", "seconds")
+
+# Each random purpose has a seed of its own.
+START, ORDER, NEGATIVES, PROBES = range(4)
+
+RANKED = {"valid": Stage.VALID, "test": Stage.TEST}
+
+
+class Starts(NamedTuple):
+    """Parameters of earlier runs to start from; None: random ones."""
+
+    model: dict[str, Tensor] | None = None
+    generator: dict[str, Tensor] | None = None
 
 
 class Trainer:
@@ -54,109 +68,51 @@ class Trainer:
         self,
         graph: KnowledgeGraph,
         config: TrainConfig,
-        start: dict[str, Tensor] | None = None,
-        progress: Progress | None = None,
+        starts: Starts = Starts(),  # noqa: B008  (a tuple)
+        report: Report = lambda stage, done, total: None,
         probes: ProbeConfig | None = None,
     ) -> None:
         if not len(graph.train):
             raise UserError(f"{graph.name} has no training triples")
-        torch.set_flush_denormal(True)  # numbers next to zero are a hundred times slower on CPUs
-        if config.threads:
-            torch.set_num_threads(config.threads)
-        self.graph, self.config, self.device = graph, config, choose_device(config.device)
-        self.model = build(config.model, graph, config.dim, config.norm)
-        self.model.prepare(graph)
-        self.model.reset(torch.Generator().manual_seed(_seed(config, 0)))
-        if start is not None:
-            self.model.load_state_dict(start)
-        self.model.to(self.device)
-        objective = choose_objective(config, self.model)
+        self.graph, self.config = graph, config
+        self.report = report
+        """Called after every step and within rankings."""
+        self.device = choose_device(config.device)
         self.kernels = choose_kernels(config.kernels, self.device)
-        self.triples = TrainingTriples(graph, self.device, _seed(config, 1), self.kernels.gather)
-        self.progress = progress
-        self.pause: Callable[[bool], None] | None = None
-        """Called between steps, with True, and within rankings: where a checkpoint can be made."""
-        sampler = SAMPLERS.get(config.sampler)
-        filling: dict[str, Any] = {}
-        if sampler.has_cache:
-            filling["progress"] = lambda done, of: self._report("filling the cache", done, of)
-        seed = _seed(config, 2)
-        self.sampler = sampler(graph, config, self.device, seed, self.kernels, **filling)
-        # The penalty λ/2·‖Θ‖² belongs to the sum over all triples; a batch takes its share.
-        share = min(1.0, config.batch_size / len(self.triples))
-        strength, cubes = penalty(config, self.model), config.penalty_norm == "n3"
-        learning = Learning(
-            objective,
-            config.margin,
-            config.lr,
-            weight_decay=0.0 if cubes else strength * share,
-            rows=config.optimizer == "row-adam",
-            adagrad=config.optimizer == "adagrad",
-            cubes=strength if cubes else 0.0,
-        )
-        self.learner = self._new_learner(learning)
-        self.probes = self.repeats = None
-        if probes is not None and probes.on:
-            parts = self.model, self.sampler, self.triples, self.kernels
-            self.probes = Probes(probes, graph, config, *parts, _seed(config, 3))
-            self.repeats = self.probes.repeats
+        self.model = self._new_model(starts.model)
+        self.objective = choose_objective(config, self.model)
+        self.triples = TrainingTriples(graph, self.device, self._seed(ORDER), self.kernels.gather)
+        self.sampler = self._new_sampler(starts.generator)
+        self.learner = self._new_learner()
+        self.probes = self._new_probes(probes) if probes is not None and probes.on else None
+        self.repeats = None if self.probes is None else self.probes.repeats
         self.meter = EpochMeter(self.device, self.kernels.compile_seconds)
-        # Without a form that kernels know, a refresh finds out how many keys there are.
+        # For forms that kernels do not know, the number of keys decides what a refresh does.
         steady = self.learner.steady and (self.model.form in FORMS or not self.sampler.has_cache)
         self.step = self.kernels.capture(self._step, self.sampler.phase if steady else None)
-        self.torch_threads = 1 if steady and self._all_compiled() else 0  # 0: as many as it has
-        self.queries: dict[str, Queries] = {}  # of each split that was ranked
-        self.ranks: dict[str, dict[Side, Ranks]] = {}  # and what came of it last
+        self.torch_threads = 1 if steady and self._all_compiled() else 0  # 0: as many as torch has
+        self.queries: dict[str, Queries] = {}  # of each ranked split
+        self.ranks: dict[str, dict[Side, Ranks]] = {}  # the latest of each ranked split
         self.best: dict[str, Tensor] = {}
         self.best_epoch, self.best_mrr, self.without_gain = 0, float("-inf"), 0
-        self.trained, self.judged = 0, -1  # epochs; the start is looked at too
-        self.seconds = 0.0  # spent in training, evaluation apart
+        self.trained, self.judged = 0, -1  # epochs; the start is judged too
+        self.seconds = 0.0  # of training, without evaluation
 
-    def _all_compiled(self) -> bool:
-        """Say whether steps are loops on a CPU, whose cores torch's spinning threads would take."""
-        in_torch = isinstance(self.learner, AutogradLearner) or self.sampler.in_torch
-        return self.device.type == "cpu" and not in_torch
+    def train(self) -> Iterator[Record | Finding]:
+        """Run all epochs, then rank the test triples with the best parameters.
 
-    def _new_learner(self, learning: Learning) -> Learner:
-        if learning.objective == "kvsall":
-            return KVsAll(self.model, learning, self.kernels.distances, self.graph)
-        if learning.objective == "1vsall" or self.sampler.one_side:
-            return self.kernels.learner(self.model, learning, self.sampler.count)
-        return AutogradLearner(self.model, learning)
-
-    def plan(self) -> str:
-        """Say in one line which kernels run, and why."""
-        parts = [f"{self.kernels.name} kernels ({self.kernels.reason})"]
-        if self.kernels.name != "reference":
-            if isinstance(self.learner, AutogradLearner):
-                parts.append("gradients by autograd")
-            if self.config.filter_known:
-                parts.append("known triples are filtered on the plain path")
-            elif self.model.form not in FORMS:
-                parts.append(
-                    f"{self.config.model} has no compiled form: candidates on the plain path"
-                )
-        return "; ".join(parts)
-
-    def train(
-        self,
-        observe: Callable[[Record], None],
-        find: Callable[[Finding], None] = lambda finding: None,
-    ) -> None:
-        """Run all epochs and rank the test triples with the parameters that were best.
-
-        ``observe`` hears a record after each epoch and each ranking, ``find`` what probes found.
+        Yields the record of every epoch and of every ranking, and the findings of probes.
         """
-        self.judge(observe, find)
+        yield from self.judge()
         while not self.over:
-            observe(self.epoch(self.trained + 1))
-            self.judge(observe, find)
+            yield self.epoch(self.trained + 1)
+            yield from self.judge()
         if not self.validates:
             self.keep(self.trained)
         self.model.load_state_dict(self.best)
         self.learner.reload()
         if len(self.graph.test):
-            observe(self.rank("test", self.best_epoch))
+            yield self.rank("test", self.best_epoch)
 
     @property
     def validates(self) -> bool:
@@ -165,11 +121,11 @@ class Trainer:
 
     @property
     def over(self) -> bool:
-        """Whether no epoch is left, or no gain to be hoped for."""
+        """Whether all epochs are trained, or patience has run out."""
         return self.trained == self.config.epochs or 0 < self.config.patience <= self.without_gain
 
     def epoch(self, epoch: int) -> Record:
-        """Pass over the training triples once, or over those that are left of a pass."""
+        """Pass over the training triples once, or over the rest of an interrupted pass."""
         self.meter.start_clock()
         if not self.meter.triples:
             self.sampler.begin_epoch(epoch)
@@ -177,16 +133,13 @@ class Trainer:
             for rows in self.triples.rows(self.config.batch_size, self.meter.triples):
                 self.step(rows)
                 self.meter.count(len(rows))
-                self._report("training", self.meter.triples, len(self.triples))
+                self.report(Stage.TRAINING, self.meter.triples, len(self.triples))
         record = {"epoch": epoch, **self.meter.read(), **self.sampler.figures()}
         record["seconds"] = self.meter.clock()
         self.seconds += record["seconds"]
         self.trained, bad, steps = epoch, self.meter.first_bad_step(), self.meter.steps
         self.meter.reset()
-        if bad:
-            raise diverged(self.config, record["loss"], epoch, bad, steps)
-        if not abs(record.get("generator_loss", 0.0)) < float("inf"):
-            raise Diverged(f"the generator diverged in epoch {epoch}: try a lower --generator-lr")
+        check_finite(self.config, record, bad, steps)
         return record if self.probes is None else record | self.probes.figures(epoch)
 
     def _step(self, rows: Tensor) -> None:
@@ -200,10 +153,10 @@ class Trainer:
         if self.repeats is not None:
             self.repeats.join()
 
-    def judge(self, observe: Callable[[Record], None], find: Callable[[Finding], None]) -> None:
-        """Rank what is due after an epoch and keep the parameters if they are the best so far.
+    def judge(self) -> Iterator[Record | Finding]:
+        """Make the rankings that are due after an epoch; keep the parameters if they are the best.
 
-        Rankings come first, changes after them: one that is broken off can be made again.
+        Rankings come before all changes: an interrupted ranking can be made again.
         """
         epoch, every = self.trained, self.config.validate_every
         if self.judged == epoch:
@@ -218,44 +171,36 @@ class Trainer:
             if valid["best"]:
                 self.without_gain, self.best_mrr = 0, valid["mrr"]
                 self.keep(epoch)
-            observe(valid)
+            yield valid
         if test is not None:
-            observe(test)
+            yield test
         if self.probes is not None:
-            find(self.probes.look(epoch, self.over))
+            yield self.probes.look(epoch, self.over)
         self.judged = epoch
 
     def rank(self, split: str, epoch: int) -> Record:
-        """Rank a split with the parameters of now."""
+        """Rank a split with the current parameters."""
         began = time.perf_counter()
         if split not in self.queries:
             triples = self.graph.split(split)
             self.queries[split] = Queries(self.graph, triples, device=self.device)
-        ranks = rank(
+        ranks = self.ranks[split] = rank(
             self.model,
             self.queries[split],
-            progress=lambda done, of: self._report(split, done, of),
+            progress=lambda done, total: self.report(RANKED[split], done, total),
             kernels=self.kernels,
         )
-        self.ranks[split] = ranks
-        both = np.concatenate([ranks[side].resolve("realistic") for side in Side])
-        figures = metrics(both)
+        figures = metrics(np.concatenate([ranks[side].resolve("realistic") for side in Side]))
         seconds = {"trained_seconds": self.seconds, "seconds": time.perf_counter() - began}
         return {"epoch": epoch, "split": split, **figures, **seconds}
 
-    def _report(self, what: str, done: int, of: int) -> None:
-        if self.progress is not None:
-            self.progress(what, done, of)
-        if self.pause is not None:
-            self.pause(what == "training")
-
     def keep(self, epoch: int) -> None:
-        """Remember the parameters of now as the best."""
+        """Keep a copy of the current parameters as the best."""
         self.best_epoch = epoch
         self.best = {name: value.clone() for name, value in self.model.state_dict().items()}
 
     def checkpoint(self) -> State:
-        """Return all that the rest of the training follows from."""
+        """Return all that the rest of the run depends on."""
         return {name: getattr(self, name) for name in PLACE} | join(
             model=self.model.state_dict(),
             best=self.best,
@@ -263,7 +208,7 @@ class Trainer:
         )
 
     def restore(self, state: State) -> None:
-        """Go on where a checkpoint was made."""
+        """Continue from a checkpoint."""
         for name in PLACE:
             setattr(self, name, state[name])
         self.model.load_state_dict(part(state, "model"))
@@ -280,7 +225,64 @@ class Trainer:
         parts |= {"sampler": self.sampler, "learner": self.learner}
         return parts if self.probes is None else {**parts, "probes": self.probes}
 
+    def plan(self) -> str:
+        """Say in one line which kernels run, and why."""
+        parts = [f"{self.kernels.name} kernels ({self.kernels.reason})"]
+        if self.kernels.name != "reference":
+            if isinstance(self.learner, AutogradLearner):
+                parts.append("gradients by autograd")
+            if self.config.filter_known:
+                parts.append("known triples are filtered on the plain path")
+            elif self.model.form not in FORMS:
+                parts.append(
+                    f"{self.config.model} has no compiled form: candidates on the plain path"
+                )
+        return "; ".join(parts)
 
-def _seed(config: TrainConfig, purpose: int) -> int:
-    """Return a seed of its own for each random purpose of a run."""
-    return 1000 * config.seed + purpose
+    def _seed(self, purpose: int) -> int:
+        return 1000 * self.config.seed + purpose
+
+    def _new_model(self, start: dict[str, Tensor] | None) -> Model:
+        model = build(self.config.model, self.graph, self.config.dim, self.config.norm)
+        model.prepare(self.graph)
+        model.reset(Generator().manual_seed(self._seed(START)))
+        if start is not None:
+            model.load_state_dict(start)
+        return model.to(self.device)
+
+    def _new_sampler(self, start: dict[str, Tensor] | None) -> Sampler:
+        options: dict[str, Any] = {} if start is None else {"start": start}
+        kind, seed = SAMPLERS.get(self.config.sampler), self._seed(NEGATIVES)
+        if kind.has_cache:
+            options["progress"] = lambda done, total: self.report(Stage.FILLING, done, total)
+        return kind(self.graph, self.config, self.device, seed, self.kernels, **options)
+
+    def _new_learner(self) -> Learner:
+        config, strength = self.config, penalty(self.config, self.model)
+        cubes = config.penalty_norm == "n3"
+        # The penalty λ/2·‖Θ‖² belongs to the sum over all triples; each triple takes its share.
+        learning = Learning(
+            self.objective,
+            config.margin,
+            config.lr,
+            weight_decay=0.0 if cubes else strength / len(self.triples),
+            rows=config.optimizer == "row-adam",
+            adagrad=config.optimizer == "adagrad",
+            cubes=strength if cubes else 0.0,
+        )
+        if self.objective == "kvsall":
+            return KVsAll(self.model, learning, self.kernels.distances, self.graph)
+        if self.objective == "1vsall" or self.sampler.one_side:
+            return self.kernels.learner(self.model, learning, self.sampler.count)
+        return AutogradLearner(self.model, learning)
+
+    def _new_probes(self, asked: ProbeConfig) -> Probes:
+        asked.check_possible(self.config)
+        margin = self.config.margin if self.objective == "margin" else None
+        parts = self.model, self.sampler, self.kernels, self.triples.columns[1]
+        return Probes(asked, self.graph, *parts, margin, self._seed(PROBES))
+
+    def _all_compiled(self) -> bool:
+        """Whether steps are compiled loops on a CPU, whose cores idle torch threads would take."""
+        in_torch = isinstance(self.learner, AutogradLearner) or self.sampler.in_torch
+        return self.device.type == "cpu" and not in_torch

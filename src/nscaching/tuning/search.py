@@ -19,6 +19,7 @@ from nscaching.kernels.dispatch import choose_device
 from nscaching.models import MODELS
 from nscaching.runs.folder import Record, RunFolder
 from nscaching.samplers import SAMPLERS
+from nscaching.training.listener import Listener, Stage
 from nscaching.training.objective import choose_objective
 from nscaching.training.train import train
 from nscaching.tuning import EPOCHS
@@ -32,23 +33,14 @@ __all__ = ["Search", "Watch"]
 PLACE = ("device", "kernels", "threads")
 
 
-class Watch:
-    """Hears the progress of a search. Every method of this class does nothing."""
+class Watch(Listener):
+    """Hears the progress of a search and of its trainings. No method here does anything."""
 
-    def begin(self, tuning: Tuning, total: int) -> None:
+    def begin_search(self, tuning: Tuning, total: int) -> None:
         """Hear the earlier trials of the search, and the number of trials at its end."""
 
     def start(self, config: TrainConfig) -> None:
         """Hear the settings of a trial that starts."""
-
-    def announce(self, plan: str) -> None:
-        """Hear which kernels run."""
-
-    def observe(self, record: Record) -> None:
-        """Hear the record of a finished epoch or validation."""
-
-    def progress(self, what: str, done: int, of: int) -> None:
-        """Hear a step inside an epoch or a validation."""
 
     def end(self, tuning: Tuning) -> None:
         """Hear that a trial ended: the last one of ``tuning.trials``."""
@@ -93,7 +85,7 @@ class Search:
         with open_study(self.out, self.space, self.config, self._identity(graph)) as study:
             tuning.trials = trials_of(ended(study))
             tuning.write()
-            watch.begin(tuning, total)
+            watch.begin_search(tuning, total)
             while len(tuning.trials) < total:
                 trial = study.ask(dict(self.space))
                 try:
@@ -153,19 +145,24 @@ def _run_trial(
 ) -> None:
     """Train once, and tell the study the result."""
 
-    def observe(record: Record) -> None:
-        watch.observe(record)
-        if record.get("split") == "valid":
-            trial.report(record["mrr"], record["epoch"])
-            if trial.should_prune() and record["epoch"] < config.epochs:
-                raise optuna.TrialPruned
+    class Trial(Listener):
+        def announce(self, text: str) -> None:
+            watch.announce(text)
+
+        def progress(self, stage: Stage, done: int, total: int) -> None:
+            watch.progress(stage, done, total)
+
+        def record(self, record: Record) -> None:
+            watch.record(record)
+            if record.get("split") == "valid":
+                trial.report(record["mrr"], record["epoch"])
+                if trial.should_prune() and record["epoch"] < config.epochs:
+                    raise optuna.TrialPruned
 
     try:
         config = tuning.configure(trial.params)
         watch.start(config)
-        run = train(
-            graph, config, observe=observe, progress=watch.progress, announce=watch.announce
-        )
+        run = train(graph, config, listener=Trial())
         best = run.result("valid")
         study.tell(trial, best["mrr"] if best else 0.0)
         return

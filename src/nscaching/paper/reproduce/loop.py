@@ -170,22 +170,13 @@ def _train(
     ]
     config = dataclasses.replace(training.config, pretrain=paths[0], generator_pretrain=paths[1])
     began = time.perf_counter()
-    heard = 0.0
-
-    def observe(record: Record) -> None:
-        nonlocal heard
-        heard += record["seconds"]
-        display.observe(record)
-
     with SeriesDisplay(name, config) as display:
-        run = train(
-            graph, config, checkpoints=unfinished(store, training).folder.parent,
-            begin=display.begin, observe=observe, progress=work.answering(display, stop),
-            stop=stop, say=say,
-        )  # fmt: skip
+        listener = _Series(display, stop, say)
+        checkpoints = unfinished(store, training).folder.parent
+        run = train(graph, config, checkpoints=checkpoints, listener=listener)
     measured = _measure(run, store.task)
     # All records, also those of before it was stopped, and what this process did beside.
-    beside = max(0.0, time.perf_counter() - began - heard)
+    beside = max(0.0, time.perf_counter() - began - listener.seconds)
     seconds = sum(record["seconds"] for record in run.history) + beside
     if training.cell.sampler in STARTS_FROM:
         run.save(_folder(store, training), overwrite=True)
@@ -205,6 +196,26 @@ def _train(
         "torch": torch.__version__,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
+
+
+class _Series(work.Answering):
+    """Shows one training run of many, and sums the seconds of its records."""
+
+    def __init__(self, display: SeriesDisplay, signals: Signals, say: Say) -> None:
+        super().__init__(display, signals)
+        self.say, self.seconds = say, 0.0
+
+    def announce(self, text: str) -> None:
+        """Leave out the kernels: the line of each cell names them."""
+
+    def record(self, record: Record) -> None:
+        """Show an epoch or a ranking."""
+        self.seconds += record["seconds"]
+        super().record(record)
+
+    def note(self, text: str) -> None:
+        """Pass on a warning."""
+        self.say(text)
 
 
 def _measure(run: Run, task: Task) -> dict[str, dict[str, Any]]:

@@ -260,13 +260,12 @@ class Trainer:
     def _new_learner(self) -> Learner:
         config, strength = self.config, penalty(self.config, self.model)
         cubes = config.penalty_norm == "n3"
-        # The penalty λ/2·‖Θ‖² belongs to the sum over all triples; a batch takes its share.
-        share = min(1.0, config.batch_size / len(self.triples))
+        # The penalty λ/2·‖Θ‖² belongs to the sum over all triples; each triple takes its share.
         learning = Learning(
             self.objective,
             config.margin,
             config.lr,
-            weight_decay=0.0 if cubes else strength * share,
+            weight_decay=0.0 if cubes else strength / len(self.triples),
             rows=config.optimizer == "row-adam",
             adagrad=config.optimizer == "adagrad",
             cubes=strength if cubes else 0.0,

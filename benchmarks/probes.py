@@ -133,6 +133,12 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=0)
     chosen = parser.parse_args()
+    with torch_settings(chosen.threads):
+        show(chosen)
+
+
+def show(chosen: argparse.Namespace) -> None:
+    """Measure with each sampler and print a row."""
     graph = KnowledgeGraph.load(chosen.data)
     for number, sampler in enumerate(chosen.sampler):
         config = TrainConfig(
@@ -143,8 +149,7 @@ def main() -> None:
             device=chosen.device,
             threads=chosen.threads,
         )
-        with torch_settings(config.threads):
-            found = measure(graph, config, chosen.epochs)
+        found = measure(graph, config, chosen.epochs)
         if not number:
             device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
             device = torch.device("cpu") if chosen.device == "cpu" else device

@@ -14,6 +14,7 @@ from nscaching.kernels.losses import logistic, margin_ranking
 from nscaching.kernels.optimizers import (
     BETAS,
     Learning,
+    move,
     new_optimizer,
     optimizer_state,
     restore_optimizer,
@@ -141,7 +142,7 @@ class AutogradLearner(Learner):
             )
             sums[:3] += torch.stack([loss.detach().sum(), teaching.sum(), norm]).double()
             sums[3] += sums[0].abs() < math.inf
-        self.optimizer.step()
+        move(self.optimizer, self.learning.weight_decay * len(batch))
 
     def scores(self, batch: Batch, replace_head: Tensor, entity: Tensor) -> Tensor:
         """Score entities [B, K] in place of head or tail, with no gradient; ``learn`` is next."""
@@ -156,7 +157,7 @@ class AutogradLearner(Learner):
         self.scored.backward(slopes)
         # What autograd keeps of one step must not live on: the next may be recorded on its own.
         self.scored = None
-        self.optimizer.step()
+        move(self.optimizer, self.learning.weight_decay * len(batch))
 
     def checkpoint(self) -> State:
         """Return what the optimizer remembers."""

@@ -13,7 +13,7 @@ from nscaching.kernels.state import State
 from nscaching.models import Model
 
 __all__ = [
-    "BETAS", "EPSILON", "Learning", "Optimizer", "new_optimizer", "optimizer_state",
+    "BETAS", "EPSILON", "Learning", "Optimizer", "move", "new_optimizer", "optimizer_state",
     "restore_optimizer",
 ]  # fmt: skip
 
@@ -28,6 +28,7 @@ class Learning:
     margin: float
     lr: float
     weight_decay: float
+    """The decay for one triple, λ / number of training triples; a batch decays by its sum."""
     rows: bool = False
     """Whether Adam moves only the rows that have a gradient; else all, by their momentum."""
     adagrad: bool = False
@@ -56,6 +57,7 @@ class RowAdam:
 
     def __init__(self, tables: Iterable[Tensor], learning: Learning) -> None:
         self.learning, self.steps = learning, 0
+        self.param_groups = [{"weight_decay": 0.0}]
         self.state = [(p, torch.zeros_like(p), torch.zeros_like(p)) for p in tables]
 
     def zero_grad(self) -> None:
@@ -67,7 +69,7 @@ class RowAdam:
     def step(self) -> None:
         """Move the rows."""
         self.steps += 1
-        (beta_1, beta_2), weight_decay = BETAS, self.learning.weight_decay
+        (beta_1, beta_2), weight_decay = BETAS, self.param_groups[0]["weight_decay"]
         size = self.learning.lr / (1 - beta_1**self.steps)
         for table, mean, square in self.state:
             if table.grad is None:
@@ -92,18 +94,26 @@ def new_optimizer(model: Model, learning: Learning) -> Optimizer:
     """Return the optimizer of a model's parameters."""
     if learning.rows:
         return RowAdam(model.parameters(), learning)
-    decay = learning.weight_decay
     if learning.adagrad:
-        return torch.optim.Adagrad(model.parameters(), lr=learning.lr, weight_decay=decay)
+        return torch.optim.Adagrad(model.parameters(), lr=learning.lr)
     return torch.optim.Adam(
         model.parameters(),
         lr=learning.lr,
         betas=BETAS,
         eps=EPSILON,
-        weight_decay=decay,
         fused=True,
         capturable=model.entity.device.type == "cuda",
     )
+
+
+def move(optimizer: Optimizer, weight_decay: float) -> None:
+    """Move the parameters by their gradients, with this step's weight decay.
+
+    A CUDA graph keeps the decay of the step that was recorded; a graph serves one batch size.
+    """
+    for group in optimizer.param_groups:
+        group["weight_decay"] = weight_decay
+    optimizer.step()
 
 
 def optimizer_state(model: Model, optimizer: Optimizer) -> State:

@@ -79,14 +79,13 @@ class Trainer:
         self.pause: Callable[[bool], None] | None = None
         """Called between steps, with True, and within rankings: where a checkpoint can be made."""
         self.sampler.fill(lambda done, of: self._report("filling the cache", done, of))
-        # The penalty λ/2·‖Θ‖² belongs to the sum over all triples; a batch takes its share.
-        share = min(1.0, config.batch_size / len(self.triples))
+        # The penalty λ/2·‖Θ‖² belongs to the sum over all triples; each triple takes its share.
         strength, cubes = penalty(config, self.model), config.penalty_norm == "n3"
         learning = Learning(
             objective,
             config.margin,
             config.lr,
-            weight_decay=0.0 if cubes else strength * share,
+            weight_decay=0.0 if cubes else strength / len(self.triples),
             rows=config.optimizer == "row-adam",
             adagrad=config.optimizer == "adagrad",
             cubes=strength if cubes else 0.0,

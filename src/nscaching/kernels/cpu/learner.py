@@ -192,7 +192,7 @@ class NumbaLearner(Learner):
         self.steps += 1
         size = self.learning.lr / (1 - BETAS[0] ** self.steps)
         root = (1 - BETAS[1] ** self.steps) ** -0.5
-        how = (self.learning.rows, size, root, self.learning.weight_decay)
+        how = (self.learning.rows, size, root, self.learning.weight_decay * len(relation))
         projection = self._state("entity_projection") if self.shift.size else (NO_ROWS,) * 3
         squares = run(
             adam.update_entities, group[0] if self.learning.rows else self.model.entities,

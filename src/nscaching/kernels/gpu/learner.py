@@ -200,6 +200,7 @@ class TritonLearner(Learner):
         """Let Adam move all rows by the gradients of n triples."""
         size = self.rows.shape[1]
         self.powers *= self.betas
+        decay = self.learning.weight_decay * n
         first, last = 0, list(self.programs)[-1]
         for name, programs in self.programs.items():
             shifted = bool(self.projection) and name == "entity"
@@ -210,7 +211,7 @@ class TritonLearner(Learner):
                 self.rounded if rounding else self.ready[name],
                 *self._state(projection), self.shift, self.g_shift,
                 self.touched["entity" if name == "entity" else "relation"],
-                self.powers, self.partial, first, self.learning.lr, self.learning.weight_decay,
+                self.powers, self.partial, first, self.learning.lr, decay,
                 len(self.tables[name]), D=size, BLOCK=self.block, ROWS=self.at_once,
                 UNIT=name in self.unit, SHIFTED=shifted, ROUNDED=rounding,
                 ROWS_ONLY=self.learning.rows, LAST=name in ("entity", last), num_warps=4,

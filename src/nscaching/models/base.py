@@ -14,6 +14,7 @@ from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import UserError
 from nscaching.models.distances import MODULI, PIECE_BYTES, Distances, plain_distances
+from nscaching.models.pairs import moduli
 from nscaching.registry import Registry
 
 __all__ = ["DIVERGED", "MODELS", "Form", "Model", "build", "finite"]
@@ -49,6 +50,9 @@ class Model(nn.Module, ABC):
     Not for ``Form.SHIFTED``.
     """
 
+    normalized: ClassVar[tuple[str, ...]] = ()
+    """Names of the tables whose rows are scaled to unit length."""
+
     entity: nn.Parameter  # [|E|, D]
     relation: nn.Parameter  # [|R|, D]
 
@@ -62,7 +66,7 @@ class Model(nn.Module, ABC):
             nn.init.xavier_uniform_(table, generator=generator)
 
     def prepare(self, graph: KnowledgeGraph) -> None:
-        """Hear about the training triples before the first step, on a fresh model."""
+        """Take from the training triples what the model needs; called once, on a fresh model."""
 
     @abstractmethod
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
@@ -76,7 +80,16 @@ class Model(nn.Module, ABC):
 
     def entity_rows(self, ids: Tensor) -> Tensor:
         """Return the rows [..., D] with which entities enter the form."""
-        return F.embedding(ids, self.entity)
+        return self.rows_of("entity", ids)
+
+    def relation_rows(self, ids: Tensor) -> Tensor:
+        """Return the relation vectors [..., D]."""
+        return self.rows_of("relation", ids)
+
+    def rows_of(self, table: str, ids: Tensor) -> Tensor:
+        """Return rows [..., D] of a table, of unit length if the table is normalized."""
+        rows = F.embedding(ids, getattr(self, table))
+        return F.normalize(rows, dim=-1) if table in self.normalized else rows
 
     def direction(self, relation: Tensor) -> Tensor:
         """Return v [B, D] of ``Form.SHIFTED``."""
@@ -113,9 +126,7 @@ class Model(nn.Module, ABC):
         if self.metric == 1:
             return difference.abs().sum(-1)
         if self.metric == MODULI:
-            # Unlike hypot, the norm has a gradient at zero.
-            moduli: Tensor = torch.linalg.vector_norm(difference.unflatten(-1, (2, -1)), dim=-2)
-            return moduli.sum(-1)
+            return moduli(difference).sum(-1)
         length: Tensor = torch.linalg.vector_norm(difference, dim=-1)
         return length
 

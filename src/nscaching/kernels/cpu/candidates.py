@@ -11,11 +11,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from nscaching.kernels.codes import DISTMULT, TRANSE
-from nscaching.kernels.cpu.adam import add
+from nscaching.kernels.codes import TRANSE
+from nscaching.kernels.cpu.forms import ask, ask_back, penalise, project, project_back
 from nscaching.kernels.cpu.random import COMPILE
-from nscaching.kernels.cpu.refresh import AHEAD, distance, dot, fetch
-from nscaching.kernels.cpu.step import ONE, ZERO, ask, penalise, project, project_back
+from nscaching.kernels.cpu.vectors import AHEAD, ONE, ZERO, add, distance, dot, fetch
 
 __all__ = ["by_entity", "by_query", "score"]
 
@@ -45,8 +44,8 @@ def score(
                 out[i, k] = -distance(q, p, norm)
 
 
-# Sums over rows of a table, each in a function of its own, which is what compiles to good loops.
-# Inside of them rows are not given names: Numba would count who holds them.
+# Sums over rows of a table. A row is not assigned to a variable in them: Numba would count the
+# references to it, in every pass of the loop.
 
 
 @njit(**COMPILE)
@@ -114,25 +113,6 @@ def slope_of(norm, slope, q, p, out):
 
 
 @njit(**COMPILE)
-def match_back(kind, is_head, g_q, anchor, r, g_anchor, g_r):
-    """Take the gradient by the query of DistMult or ComplEx back to anchor and relation."""
-    if kind == DISTMULT:
-        for i in range(g_q.size):
-            g_anchor[i] = g_q[i] * r[i]
-            g_r[i] = g_q[i] * anchor[i]
-        return
-    d = g_q.size // 2
-    sign = -ONE if is_head else ONE  # the query for a head is made with the conjugate of r
-    for i in range(d):
-        g_re, g_im, a_re, a_im = g_q[i], g_q[d + i], anchor[i], anchor[d + i]
-        r_re, r_im = r[i], sign * r[d + i]
-        g_anchor[i] = g_re * r_re + g_im * r_im
-        g_anchor[d + i] = g_im * r_re - g_re * r_im
-        g_r[i] = g_re * a_re + g_im * a_im
-        g_r[d + i] = sign * (g_im * a_re - g_re * a_im)
-
-
-@njit(**COMPILE)
 def by_query(
     begin, end, kind, norm, cubes, rows, shift, relations, directions,
     head, relation, tail, replace_head, candidates, slopes,
@@ -177,7 +157,7 @@ def by_query(
             continue
         g_a, g_r = g_anchor[i], g_relation[i]
         if kind < TRANSE:
-            match_back(kind, is_head, by_q, A, R, g_a, g_r)
+            ask_back(kind, is_head, by_q, A, R, g_a, g_r)
         else:
             sign = -ONE if is_head else ONE
             for j in range(size):

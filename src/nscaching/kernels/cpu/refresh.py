@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import njit
 
 from nscaching.kernels.codes import DISTANCE, DOT, TOP, UNIFORM
 from nscaching.kernels.cpu.random import COMPILE, bits, gumbel, stream_of
-from nscaching.models import MODULI
+from nscaching.kernels.cpu.vectors import AHEAD, ONE, TINY, ZERO, distance, dot, fetch
 
-__all__ = ["AHEAD", "distance", "dot", "fetch", "refresh"]
-
-# Rows are asked for this many candidates ahead, a cache line (of 16 numbers) at a time.
-AHEAD, LINE = 8, 16
+__all__ = ["refresh"]
 
 # Infinite scores are taken for the largest numbers, which compare and can be halved.
 LARGEST = np.float32(3.4028234e38)
@@ -24,71 +18,17 @@ LARGEST = np.float32(3.4028234e38)
 HALVINGS = 300
 
 
-@intrinsic
-def _prefetch(typing, table, row, column):
-    """Ask for the cache line of table[row, column] before it is needed."""
-
-    def generate(context, builder, signature, args):
-        array = context.make_array(signature.args[0])(context, builder, args[0])
-        place = cgutils.get_item_pointer(
-            context, builder, signature.args[0], array, list(args[1:]), wraparound=False
-        )
-        pointer = ir.PointerType(ir.IntType(8))
-        flag = ir.IntType(32)
-        function = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
-        call = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0")
-        read, keep, data = (ir.Constant(flag, value) for value in (0, 3, 1))
-        builder.call(call, [builder.bitcast(place, pointer), read, keep, data])
-        return context.get_dummy_value()
-
-    return types.void(table, types.intp, types.intp), generate
-
-
-@njit(**COMPILE)
-def fetch(rows, row):
-    """Ask for a row before it is needed."""
-    for line in range(0, rows.shape[1], LINE):
-        _prefetch(rows, np.intp(row), line)
-
-
-@njit(**COMPILE)
-def dot(a, b):
-    total = np.float32(0)
-    for i in range(a.size):
-        total += a[i] * b[i]
-    return total
-
-
-@njit(**COMPILE)
-def distance(a, b, norm):
-    total = np.float32(0)
-    if norm == 1:
-        for i in range(a.size):
-            total += abs(a[i] - b[i])
-        return total
-    if norm == MODULI:
-        half = a.size // 2
-        for i in range(half):
-            real, imaginary = a[i] - b[i], a[half + i] - b[half + i]
-            total += np.sqrt(real * real + imaginary * imaginary)
-        return total
-    for i in range(a.size):
-        difference = a[i] - b[i]
-        total += difference * difference
-    return np.sqrt(total)
-
-
 @njit(**COMPILE)
 def shifted_distance(query, row, shift, direction, unit, norm):
     """Return ‖q − (e + s·v)‖, the shifted row scaled to unit length if ``unit``."""
-    scale = np.float32(1)
+    scale = ONE
     if unit:
-        square = np.float32(0)
+        square = ZERO
         for i in range(row.size):
             shifted = row[i] + shift * direction[i]
             square += shifted * shifted
-        scale = np.float32(1) / max(np.sqrt(square), np.float32(1e-12))
-    total = np.float32(0)
+        scale = ONE / max(np.sqrt(square), TINY)
+    total = ZERO
     if norm == 1:
         for i in range(row.size):
             total += abs(query[i] - scale * (row[i] + shift * direction[i]))

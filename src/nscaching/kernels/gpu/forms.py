@@ -1,4 +1,4 @@
-"""What the models have in common on GPUs: their numbers, and the projection of a query."""
+"""The models on GPUs: their numbers, products of complex numbers, the projection of a query."""
 
 from __future__ import annotations
 
@@ -7,12 +7,27 @@ import triton.language as tl
 
 from nscaching.kernels import codes
 
-__all__ = ["COMPLEX", "DISTMULT", "GIVEN", "TRANSD", "TRANSE", "TRANSH", "project_prelude"]
+__all__ = [
+    "COMPLEX", "DISTMULT", "GIVEN", "TRANSD", "TRANSE", "TRANSH", "conj_times", "project_prelude",
+    "times",
+]  # fmt: skip
 
 # GIVEN: a model that has no kernels of its own gives its query vectors.
 DISTMULT, COMPLEX = tl.constexpr(codes.DISTMULT), tl.constexpr(codes.COMPLEX)
 TRANSE, TRANSH, TRANSD = (tl.constexpr(c) for c in (codes.TRANSE, codes.TRANSH, codes.TRANSD))
 GIVEN = tl.constexpr(5)
+
+
+@triton.jit
+def times(a_re, a_im, b_re, b_im):
+    """Return real and imaginary part of a·b."""
+    return a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re
+
+
+@triton.jit
+def conj_times(a_re, a_im, b_re, b_im):
+    """Return real and imaginary part of conj(a)·b."""
+    return a_re * b_re + a_im * b_im, a_re * b_im - a_im * b_re
 
 
 @triton.jit

@@ -5,7 +5,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from nscaching.kernels.gpu.forms import COMPLEX, GIVEN, TRANSD, TRANSE, TRANSH, project_prelude
+from nscaching.kernels.gpu.forms import (
+    COMPLEX,
+    GIVEN,
+    TRANSD,
+    TRANSE,
+    TRANSH,
+    project_prelude,
+    times,
+)
 from nscaching.kernels.gpu.rank import MODULI
 
 __all__ = ["scores"]
@@ -87,9 +95,8 @@ def scores(
                 a_im = tl.load(a + HALF + d, inner, 0.0)
                 r_im = sign * tl.load(r + HALF + d, inner, 0.0)
                 e_im = tl.load(e[:, None] + HALF + d[None, :], inside, 0.0).to(tl.float32)
-                q_im = a_d * r_im + a_im * r_d
+                q_d, q_im = times(a_d, a_im, r_d, r_im)
                 value += tl.sum(e_im * q_im[None, :], 1)
-                q_d = a_d * r_d - a_im * r_im
             elif KIND == TRANSE:
                 q_d = a_d + sign * r_d
             elif (KIND == TRANSH) or (KIND == TRANSD):

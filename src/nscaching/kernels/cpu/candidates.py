@@ -1,9 +1,9 @@
 """Many candidates of a triple, compiled for CPUs: their scores, and gradients by given slopes.
 
-All candidates of a triple take the place of its head, or all of its tail: they share a query. So
-there are two passes over candidates: by triple, for what the query needs, and by entity, for what
-it is itself moved by. Both go through rows that stay near the processor; gradients of candidates,
-each kept apart, would not.
+All candidates of a triple take the place of its head, or all of its tail: they share a query.
+Gradients need two passes over the candidates: by triple, for the gradient of the query, and by
+entity, for the gradient of the entity. The rows of both passes stay in the processor's cache; a
+gradient for each candidate would not.
 """
 
 from __future__ import annotations
@@ -118,11 +118,11 @@ def by_query(
     head, relation, tail, replace_head, candidates, slopes,
     query, g_anchor, g_anchor_shift, g_relation, g_direction, entity_active, active,
 ):  # fmt: skip
-    """Sum slope·∂f over the candidates of each of the triples [begin:end], for all but them.
+    """Sum slope·∂f over the candidates of the triples [begin:end], by anchor and relation.
 
-    g_anchor [B, D] is by the row of the entity that stays; entity_active [B, 1 + K] says which
-    gradients there are by it and by the candidates, active [B] which by relations. The queries
-    [B, D] are kept. ``cubes`` is the 3-norm's λ.
+    g_anchor [B, D] is by the row of the anchor, the entity that stays; entity_active [B, 1 + K]
+    says whether anchor and candidates have a gradient, active [B] whether the relation has. The
+    queries [B, D] are kept. ``cubes`` is the 3-norm's λ.
     """
     count, size = candidates.shape[1], rows.shape[1]
     room = np.zeros((5, size), np.float32)
@@ -179,8 +179,8 @@ def by_entity(
 ):  # fmt: skip
     """Sum the gradients by each of the entities touched[begin:end] → g_entity [entities, D].
 
-    Their places in [B, 1 + K] are in order: 0 is that of the entity that stays, 1 and on are those
-    of the candidates, of which the first is the triple's own where there are ``cubes``.
+    ``order`` lists their places in [B, 1 + K]: place 0 is the anchor, the others are candidates,
+    of which the first is the triple's own entity where there are ``cubes``.
     """
     width, size, base = 1 + slopes.shape[1], rows.shape[1], starts[begin]
     room = np.zeros((3, size), np.float32)

@@ -122,7 +122,7 @@ class NumbaKernels(Kernels):
         return out
 
     def slopes(self, weight: Tensor, query: Tensor, rows: Tensor, norm: int) -> Tensor:
-        """Return Σₑ weight[n, E]·∂‖q − e‖/∂q [n, D]; in norm 2 the weight is by the distance."""
+        """Return Σₑ weight[n, E]·∂‖q − e‖/∂q [n, D]; in norm 2 the weight is divided by ‖q − e‖."""
         out = torch.zeros_like(query)
         arrays = (part.detach().contiguous().numpy() for part in (weight, query, rows))
         self.threads.run(cpu_rank.slopes, len(query), *arrays, norm, out.numpy())

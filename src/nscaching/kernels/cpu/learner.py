@@ -24,7 +24,7 @@ __all__ = ["NONE", "NO_ROWS", "Array", "NumbaLearner"]
 
 Array = npt.NDArray[Any]
 Group = tuple[int, Array, Array, Array]
-"""How many different ids there are, which, and where the places of each begin in an order."""
+"""(number of different ids, the ids, start of each id's places in the order, the order)."""
 
 NONE = np.empty(0, np.float32)
 NO_ROWS = np.empty((0, 0), np.float32)
@@ -45,7 +45,6 @@ class NumbaLearner(CompiledLearner):
         self.shift = np.empty(model.entities if self.projection else 0, np.float32)
         self.moved = np.zeros(model.entities, np.uint8)
         """Entities that had a gradient once; those that had none have no momentum."""
-        self.relations_moved = np.ones(model.relations, np.uint8)
         self.reload()
         self.loss, self.order, self.g_entity = NONE, np.empty(0, np.int64), NO_ROWS
         self._make_room(1, 3, 3)
@@ -61,7 +60,7 @@ class NumbaLearner(CompiledLearner):
         return {"moved": torch.from_numpy(self.moved), "shift": torch.from_numpy(self.shift)}
 
     def restore(self, state: State) -> None:
-        """Take the state of a checkpoint; any entity may have a momentum if it does not say."""
+        """Take the state of a checkpoint; without ``moved`` in it, any entity may have momentum."""
         self.moved[:] = 1
         super().restore(state)
 
@@ -130,7 +129,7 @@ class NumbaLearner(CompiledLearner):
             *arrays, query, g_anchor, g_anchor_shift, self.g_relation, self.g_direction,
             entity_active, self.active,
         )  # fmt: skip
-        # Each place may be active by itself.
+        # Each place is active or not on its own.
         group = self._group(ids.reshape(-1, 1), entity_active.reshape(-1))
         self.threads.run(
             candidates.by_entity, group[0], *how, self.rows, self.shift, self.directions,
@@ -174,6 +173,7 @@ class NumbaLearner(CompiledLearner):
         size = learning.lr / (1 - BETAS[0] ** self.steps)
         root = (1 - BETAS[1] ** self.steps) ** -0.5
         shift, g_shift, projection = NONE, NONE, (NO_ROWS,) * 3
+        moved = self.moved if is_entity else np.ones(len(self.tables[name]), np.uint8)
         if is_entity and self.projection:
             shift, g_shift, projection = self.shift, self.g_shift, self._state(self.projection)
         return self.threads.run(
@@ -181,7 +181,7 @@ class NumbaLearner(CompiledLearner):
             name in self.unit, *group, gradients, g_shift,
             learning.rows, size, root, learning.weight_decay * batch,
             *self._state(name), self.vectors[name].numpy(),
-            *projection, shift, self.moved if is_entity else self.relations_moved,
+            *projection, shift, moved,
         )  # fmt: skip
 
     def _group(self, ids: Array, active: Array) -> Group:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from nscaching.kernels.codes import DISTANCE, DOT, TOP, UNIFORM
+from nscaching.kernels.codes import DISTANCE, DOT, SHIFTED, TOP, UNIFORM
 from nscaching.kernels.cpu.random import COMPILE, bits, gumbel, stream_of
 from nscaching.kernels.cpu.vectors import AHEAD, ONE, TINY, ZERO, distance, dot, fetch
 
 __all__ = ["refresh"]
 
-# Infinite scores are taken for the largest numbers, which compare and can be halved.
+# Stands for infinite scores: unlike infinity, it can be halved.
 LARGEST = np.float32(3.4028234e38)
 
 # Halvings after which the threshold of a choice is as exact as float32 can be.
@@ -70,14 +70,30 @@ def threshold(values, count, wanted):
 
 
 @njit(**COMPILE)
+def score(ids, query, rows, form, norm, shift, direction, unit, values):
+    """Put the scores of the entities ``ids`` [C] for one query into ``values``."""
+    for c in range(ids.size):
+        if c + AHEAD < ids.size:
+            fetch(rows, ids[c + AHEAD])
+        row = rows[ids[c]]
+        if form == DOT:
+            values[c] = dot(query, row)
+        elif form == DISTANCE:
+            values[c] = -distance(query, row, norm)
+        else:
+            s = shift[ids[c]] if shift.size else -dot(direction, row)
+            values[c] = -shifted_distance(query, row, s, direction, unit, norm)
+
+
+@njit(**COMPILE)
 def refresh(
     begin, end, cache, key, query, rows, form, norm, shift, direction, unit,
     n2, fresh_start, noise_start, shared, strategy, scale, distinct, mark, seen,
 ):  # fmt: skip
     """Refresh the keys [begin:end], all different.
 
-    The scores of the i-th are multiplied by its ``scale`` before noise is added to them. It marks
-    its candidates by ``mark`` + i in ``seen`` [|E|], where no such mark is yet.
+    The scores of the i-th key are multiplied by scale[i] before noise is added. Candidates of the
+    i-th key are marked by ``mark`` + i in ``seen`` [|E|]; no mark is used twice.
     """
     n1 = cache.shape[1]
     ids = np.empty(n1 + n2, np.int32)
@@ -101,17 +117,8 @@ def refresh(
             index[count] = entity if distinct else slot
             count += 1
         if strategy != UNIFORM:
-            for c in range(count):
-                if c + AHEAD < count:
-                    fetch(rows, ids[c + AHEAD])
-                row = rows[ids[c]]
-                if form == DOT:
-                    values[c] = dot(query[i], row)
-                elif form == DISTANCE:
-                    values[c] = -distance(query[i], row, norm)
-                else:
-                    s = shift[ids[c]] if shift.size else -dot(direction[i], row)
-                    values[c] = -shifted_distance(query[i], row, s, direction[i], unit, norm)
+            v = direction[i] if form == SHIFTED else query[i]
+            score(ids[:count], query[i], rows, form, norm, shift, v, unit, values)
         if strategy != TOP:
             noise = stream_of(noise_start, k)
             if strategy == UNIFORM:
@@ -133,7 +140,7 @@ def refresh(
 
 @njit(**COMPILE)
 def _keep(kept, ids, values, count, least):
-    """Store what is above the threshold, and of what is level with it as much as there is room."""
+    """Keep the ids whose values are above the threshold, then ids level with it, until full."""
     above = 0
     for c in range(count):
         above += values[c] > least
@@ -144,14 +151,14 @@ def _keep(kept, ids, values, count, least):
             level -= values[c] == least
             kept[place] = ids[c]
             place += 1
-    while place < kept.size:  # numbers that do not compare: the training diverged
+    while place < kept.size:  # values are NaN: the training diverged
         kept[place] = ids[place]
         place += 1
 
 
 @njit(**COMPILE)
 def _sort(row):
-    """Sort by insertion: what stayed in the cache is in order already."""
+    """Sort by insertion: ids that stayed in the cache are in order already."""
     for i in range(1, row.size):
         value, j = row[i], i
         while j > 0 and row[j - 1] > value:

@@ -119,7 +119,7 @@ def learn(positive, negative, margin, logistic_zero):
     """
     if margin >= 0:
         loss = np.float32(margin) - positive + negative
-        loss = ZERO if loss <= 0 else loss  # unlike max, which hides what is no number
+        loss = ZERO if loss <= 0 else loss  # unlike max, which hides NaN
         down = ONE if loss > 0 else ZERO
         return loss, loss > 0, -down, down
     wrong = softplus(negative)

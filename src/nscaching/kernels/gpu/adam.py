@@ -51,7 +51,7 @@ def adam(
     by_shift = tl.zeros([ROWS], tl.float32)
     if SHIFTED:
         by_shift = tl.load(g_shift + n, mark, 0).to(tl.float32) * (1.0 / UNITS)
-    # Every warp reads the marks: none may be gone before the last of them has.
+    # Every warp reads the marks: no warp may clear a mark before all have read it.
     tl.debug_barrier()
     tl.store(gradient + at, tl.zeros([ROWS, BLOCK], tl.int64), marked)
     if SHIFTED:

@@ -273,7 +273,7 @@ class TritonKernels(Kernels):
         return out
 
     def slopes(self, weight: Tensor, query: Tensor, rows: Tensor, norm: int) -> Tensor:
-        """Return Σₑ weight[n, E]·∂‖q − e‖/∂q [n, D]; in norm 2 the weight is by the distance."""
+        """Return Σₑ weight[n, E]·∂‖q − e‖/∂q [n, D]; in norm 2 the weight is divided by ‖q − e‖."""
         n, entities, (queries, at_once) = len(query), len(rows), (16, 512)
         parts = triton.cdiv(entities, at_once)
         out = query.new_empty(parts, *query.shape)

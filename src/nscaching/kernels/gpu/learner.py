@@ -25,8 +25,8 @@ __all__ = ["TritonLearner"]
 MOST_PARTIAL = 8192
 # Candidates that one program scores.
 MOST_AT_ONCE = 128
-# Candidates that one program at least goes through for their gradients, one after the other: a
-# query's own gradient costs about as much as one of them. More programs than these wait in line.
+# Least number of candidates whose gradients one program adds, one after the other: the query's own
+# gradient costs about as much as one of them. Programs beyond the most would wait for others.
 LEAST_SHARE, MOST_PROGRAMS = 4, 8192
 
 
@@ -131,7 +131,7 @@ class TritonLearner(CompiledLearner):
 
     def _penalise(self, batch: Batch) -> None:
         shape = self._shape()
-        del shape["NORM"]  # of scores, which the penalty does not know
+        del shape["NORM"]  # of scores: the penalty needs none
         cubes.penalise[(len(batch),)](
             batch.head, batch.relation, batch.tail, self.rows, self.relations,
             self.gradients["entity"], self.gradients["relation"], *self.touched.values(),

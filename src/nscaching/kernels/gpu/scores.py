@@ -1,4 +1,4 @@
-"""Scores of the candidates of a query, compiled for GPUs: what a draw and a refresh choose by."""
+"""Scores of the candidates of a query, for draws and refreshes, compiled for GPUs."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from nscaching.kernels.gpu.forms import (
 __all__ = ["UNITS", "gradients"]
 
 UNITS = tl.constexpr(float(2**36))
-# What a program may add to a gradient at once: 2¹⁵ such sums can share a row. (In a batch with many
-# negatives more may, of a size that only a training that diverges has.)
+# The most that a program adds to a gradient at once: a row has room for 2¹⁵ such sums. (A batch
+# with many negatives may add more, but sums so large occur only where a training diverges.)
 MOST = tl.constexpr(float(2**12))
 
 
@@ -110,7 +110,7 @@ def learn(positive, negative, margin, zero, LOGISTIC: tl.constexpr):
         down = 1.0 / (1.0 + tl.exp(-negative))
     else:
         loss = margin - positive + negative
-        loss = tl.where(loss <= 0, 0.0, loss)  # unlike the maximum, which hides what is no number
+        loss = tl.where(loss <= 0, 0.0, loss)  # unlike the maximum, which hides NaN
         teaching = loss > 0
         down = tl.where(teaching, 1.0, 0.0)
         up = -down

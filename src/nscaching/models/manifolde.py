@@ -96,11 +96,8 @@ class ManifoldEHyperplane(ManifoldE):
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """Return −|(h + r_H)·(t + r_T) − D_r²|."""
-        h, t, (r_head, r_tail) = (
-            self.entity_rows(head),
-            self.entity_rows(tail),
-            self._parts(relation),
-        )
+        h, t = self.entity_rows(head), self.entity_rows(tail)
+        r_head, r_tail = self._parts(relation)
         return -(((h + r_head) * (t + r_tail)).sum(-1) - self._square(relation)).abs()
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:

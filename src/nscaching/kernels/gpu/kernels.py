@@ -235,11 +235,8 @@ class TritonKernels(Kernels):
         """Score every entity as the answer: anchor [n], relation [n] → [n, |E|]."""
         if model.form is not Form.SHIFTED or model.entity.dtype != torch.float32:
             return super().score_all(model, side, anchor, relation)
-        query, rows, direction = (
-            model.query(side, anchor, relation),
-            model.table(),
-            model.direction(relation),
-        )
+        query, direction = model.query(side, anchor, relation), model.direction(relation)
+        rows = model.table()
         shift = model.entity_shift(torch.arange(model.entities, device=rows.device))
         # Every relation shifts every row: how far, and to which length, follows from products.
         along = direction @ rows.T  # v·e [n, E]

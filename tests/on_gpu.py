@@ -37,6 +37,13 @@ class RemoteLearner(Learner):
         sums.copy_(far_sums)
         self.model.load_state_dict(self.far_model.state_dict())
 
+    def scores(self, batch, replace_head, entity):
+        return self.learner.scores(*there((batch, replace_head, entity))).cpu()
+
+    def learn(self, batch, replace_head, entity, slopes):
+        self.learner.learn(*there((batch, replace_head, entity, slopes)))
+        self.model.load_state_dict(self.far_model.state_dict())
+
     def reload(self) -> None:
         self.far_model.load_state_dict(self.model.state_dict())
         self.learner.reload()

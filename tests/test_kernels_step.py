@@ -13,21 +13,27 @@ from hypothesis import strategies as st
 
 from helpers import (
     SLOW,
+    TINY,
     fast_twins,
     for_twins,
     new_kernels,
     new_model,
     paths,
     plain_batch,
+    random_graph,
     random_steps,
     threads,
     twins,
 )
+from nscaching import TrainConfig
+from nscaching.data.index import Side
 from nscaching.kernels import Kernels, Learning
 from nscaching.kernels.batch import Negatives
 from nscaching.kernels.codes import KINDS
 from nscaching.kernels.learner import AutogradLearner
 from nscaching.kernels.losses import LOGISTIC_ZERO
+from nscaching.models import Form
+from nscaching.training.trainer import Trainer
 
 ROUNDING = 1e-5  # of a gradient; below it Adam makes whole steps of what is rounding alone
 COMPILED = sorted(kind.__name__ for kind in KINDS)  # the others learn by autograd
@@ -78,7 +84,7 @@ def is_clear(model, learning, batch, negatives):
         gradient = table.grad[row]
         if name == "relation" and (gradient == gradient.round()).all():
             continue  # sums of signs (TransE, L1), which are exact
-        decayed = gradient + learning.weight_decay * table[row]
+        decayed = gradient + learning.weight_decay * len(batch) * table[row]
         if (torch.cat([gradient, decayed]).abs() < ROUNDING).any():
             return False
     return True
@@ -234,6 +240,44 @@ def test_a_batch_that_teaches_nothing(path, name):
     assert all(torch.equal(table, before[key]) for key, table in parameters(model).items())
 
 
+@paths
+@models
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("count", [1, 2])
+def test_weight_decay_grows_with_the_batch(path, name, size, count):
+    # The negatives are the positives: their gradients cancel and leave the decay alone.
+    model, triple = new_model(name, 6, 2, 9), (0, 0, 1, 0, 1)
+    before, learning = parameters(model), Learning("margin", 5.0, 0.01, 0.03)
+    batch, negatives = triples(*[triple] * size)
+    same = torch.zeros(size, dtype=torch.bool)
+    negatives = Negatives(negatives.head.repeat(1, count), negatives.tail.repeat(1, count), same)
+    learner = new_kernels(path).learner(model, learning, count)
+    learner.step(batch, negatives, new_sums())
+    for key, table in before.items():
+        mean = learner.checkpoint()[f"mean.{key}"].cpu()
+        torch.testing.assert_close(mean, 0.1 * 0.03 * size * table, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "row-adam", "adagrad"])
+@pytest.mark.parametrize("objective", ["logistic", "1vsall", "kvsall"])
+def test_an_epoch_penalises_once(optimizer, objective):
+    # 31 triples in batches of 30: the batch of one must not count like the batch of 30.
+    settings = {"optimizer": optimizer, "objective": objective, "kernels": "reference"}
+    settings |= {"model": "DistMult", "batch_size": 30, "penalty": 0.25, "sampler": "none"}
+    if objective == "logistic":
+        settings["sampler"] = "bernoulli"
+    trainer = Trainer(random_graph(train=31), TrainConfig(**{**TINY, **settings}))
+    decays, step = [], trainer.learner.optimizer.step
+
+    def watch():
+        decays.append(trainer.learner.optimizer.param_groups[0]["weight_decay"])
+        step()
+
+    trainer.learner.optimizer.step = watch
+    trainer.epoch(1)
+    assert decays == pytest.approx([0.25 * 30 / 31, 0.25 / 31])
+
+
 @twins
 @models
 @pytest.mark.parametrize("which", ["entity", "relation"])
@@ -276,6 +320,29 @@ def test_parameters_changed_from_outside(twin, name):
     torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)
 
 
+@twins
+@models
+def test_reload_rebuilds_the_rows_that_kernels_score_by(twin, name):
+    model = new_model(name, 9, 2, 9, 2)
+    learner = new_kernels(twin).learner(model, Learning("logistic", 5.0, 0.01, 0.0))
+    learner.step(*random_steps(model, [4])[0], new_sums())
+    model.load_state_dict(new_model(name, 9, 2, 9, 2, seed=5).state_dict())
+    learner.reload()
+    entity, relation = torch.arange(9), torch.arange(2)
+    expected = {"rows": model.table(), "relations": model.relation_rows(relation)}
+    if model.form is Form.SHIFTED:
+        expected["directions"] = model.direction(relation)
+    if (shift := model.entity_shift(entity)) is not None:
+        expected["shift"] = shift
+    for part, wanted in expected.items():
+        found = torch.as_tensor(getattr(learner, part)).cpu()
+        torch.testing.assert_close(found, wanted.detach(), rtol=1e-6, atol=1e-6, msg=part)
+    anchor, asked = entity[[3, 8, 3]], relation[[0, 1, 1]]
+    for side in Side if twin == "numba" else ():  # on GPUs a query is made where it is needed
+        query = torch.from_numpy(learner.query(side, anchor, asked))
+        torch.testing.assert_close(query, model.query(side, anchor, asked).detach())
+
+
 @paths
 @models
 def test_a_learner_goes_on_from_a_checkpoint(path, name):
@@ -300,7 +367,8 @@ def test_a_learner_goes_on_from_a_checkpoint(path, name):
 
 def momenta(learner):
     if isinstance(learner, AutogradLearner):
-        return [part.clone() for _, *parts in learner.optimizer.state for part in parts]
+        states = learner.optimizer.state.values()
+        return [state[part].clone() for state in states for part in ("exp_avg", "exp_avg_sq")]
     return [
         torch.as_tensor(part).clone()
         for parts in (learner.means, learner.squares)

@@ -92,17 +92,11 @@ def test_what_lasts_is_exact(settings):
     assert plan.compiled == (not isinstance(learner, AutogradLearner))
     if plan.compiled:
         assert lasting.optimizer_state(plan) == size(learner.means, learner.squares)
-        own = {name: rows for name, rows in learner.ready.items() if name in learner.unit}
+        own = {name: rows for name, rows in learner.vectors.items() if name in learner.unit}
         ready = size(own, learner.shift, learner.moved)
         assert lasting.gradients(plan) == 0
     else:
-        # RowAdam keeps its tables beside their means.
-        kept = (
-            [state[1:] for state in learner.optimizer.state]
-            if hasattr(learner.optimizer, "steps")
-            else list(learner.optimizer.state.values())
-        )
-        assert lasting.optimizer_state(plan) == size(kept)
+        assert lasting.optimizer_state(plan) == size(list(learner.optimizer.state.values()))
         assert lasting.gradients(plan) == size([p.grad for p in trainer.model.parameters()])
         ready = 0
     assert lasting.ready_rows(plan) == ready + size(getattr(trainer.kernels, "_seen", None))
@@ -116,7 +110,7 @@ def test_what_lasts_is_exact(settings):
         scorer, made_of = sampler.scorer, size(sampler.generator.state_dict())
         assert plan.compiled_generator == (not isinstance(scorer, AutogradLearner))
         if plan.compiled_generator:
-            own = {name: rows for name, rows in scorer.ready.items() if name in scorer.unit}
+            own = {name: rows for name, rows in scorer.vectors.items() if name in scorer.unit}
             made_of += size(scorer.means, scorer.squares, own, scorer.shift, scorer.moved)
         else:
             made_of += size([table.grad for table in sampler.generator.parameters()])
@@ -135,7 +129,7 @@ def test_compiled_generators(generator):
     scorer = trainer.sampler.scorer
     assert plan.compiled_generator
     assert not isinstance(scorer, AutogradLearner)
-    own = {name: rows for name, rows in scorer.ready.items() if name in scorer.unit}
+    own = {name: rows for name, rows in scorer.vectors.items() if name in scorer.unit}
     real = size(
         trainer.sampler.generator.state_dict(), scorer.means, scorer.squares, scorer.gradients,
         own, scorer.g_shift, scorer.touched, scorer.shift if scorer.projection else [],

@@ -1,4 +1,4 @@
-"""Gradient steps that hold every query of a batch against all entities: no negatives."""
+"""Gradient steps that score all entities for every query of a batch, without negatives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OneVsAll(AutogradLearner):
     def __init__(self, model: Model, learning: Learning, distances: Distances) -> None:
         super().__init__(model, learning)
         self.distances = distances
-        # Other forms go through the relations of a batch one by one.
+        # Other forms score the relations of a batch one by one.
         self.steady = self.steady and model.form in (Form.DOT, Form.DISTANCE)
 
     def loss(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor]:
@@ -37,9 +37,9 @@ class OneVsAll(AutogradLearner):
 
 
 class KVsAll(AutogradLearner):
-    """For every query, every entity is an answer of training or is not (Dettmers et al., 2018).
+    """Logistic loss over all entities: true or false answers (Dettmers et al., 2018).
 
-    A query counts once in an epoch: a batch takes the share of its triples that it holds.
+    A query counts once in an epoch: each of its triples has an equal share.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class KVsAll(AutogradLearner):
         for side in Side:
             anchor, _ = side.query(batch.head, batch.tail)
             key, place = batch.key(side).unique(return_inverse=True)
-            # Any triple of the key will do: they have one anchor and one relation.
+            # All triples of a key have the same anchor and relation: take any of them.
             position = torch.arange(len(batch), device=key.device)
             one = torch.empty_like(key).scatter_(0, place, position)
             scores = self.model.score_all(side, anchor[one], batch.relation[one], self.distances)

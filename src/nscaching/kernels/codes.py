@@ -35,9 +35,5 @@ KINDS: dict[type[Model], int] = {
 DIRECTIONS: dict[int, str] = {TRANSH: "normal", TRANSD: "relation_projection"}
 """Tables of relations along which rows are shifted."""
 
-UNIT: dict[int, tuple[str, ...]] = {
-    TRANSE: ("entity",),
-    TRANSH: ("entity", "relation", "normal"),
-    TRANSD: ("entity", "relation"),
-}
+UNIT: dict[int, tuple[str, ...]] = {kind: model.normalized for model, kind in KINDS.items()}
 """Tables whose rows are scaled to unit length."""

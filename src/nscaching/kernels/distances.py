@@ -1,4 +1,4 @@
-"""Compiled distances that autograd can follow: their gradients are compiled too."""
+"""Compiled distances with compiled gradients, for autograd."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ __all__ = ["CompiledDistances", "with_gradient"]
 
 
 class CompiledDistances(Protocol):
-    """What compiled kernels have to offer."""
+    """Compiled kernels for distances and for their gradients."""
 
     def pair_distances(self, query: Tensor, rows: Tensor, norm: int) -> Tensor:
         """Return ‖q − e‖ [n, E] of queries [n, D] and rows [E, D], with no gradient."""
 
     def slopes(self, weight: Tensor, query: Tensor, rows: Tensor, norm: int) -> Tensor:
-        """Return Σₑ weight[n, E]·∂‖q − e‖/∂q [n, D]; in norm 2 the weight is by the distance."""
+        """Return Σₑ weight[n, E]·∂‖q − e‖/∂q [n, D]; in norm 2 the weight is divided by ‖q − e‖."""
 
 
 def with_gradient(kernels: CompiledDistances, query: Tensor, rows: Tensor, norm: int) -> Tensor:
-    """Return ‖q − e‖ [n, E]."""
+    """Return ‖q − e‖ [n, E] of queries [n, D] and rows [E, D], with a gradient if one is needed."""
     if not (torch.is_grad_enabled() and (query.requires_grad or rows.requires_grad)):
         return kernels.pair_distances(query, rows, norm)
     distances: Tensor = _Distances.apply(kernels, query, rows, norm)  # type: ignore[no-untyped-call]
@@ -49,6 +49,6 @@ class _Distances(torch.autograd.Function):
         if distances:
             weight = torch.where(distances[0] > 0, weight / distances[0], 0)
         slopes, norm = ctx.kernels.slopes, ctx.norm
-        # By e it is the same with the parts exchanged: ‖q − e‖ = ‖e − q‖.
+        # The gradient by e is that by q with the arguments exchanged: ‖q − e‖ = ‖e − q‖.
         by_rows = slopes(weight.T.contiguous(), rows, query, norm)
         return None, slopes(weight.contiguous(), query, rows, norm), by_rows, None

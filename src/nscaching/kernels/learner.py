@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from nscaching.kernels.losses import logistic, margin_ranking
 from nscaching.kernels.optimizers import (
     BETAS,
     Learning,
+    move,
     new_optimizer,
     optimizer_state,
     restore_optimizer,
@@ -21,10 +21,36 @@ from nscaching.kernels.optimizers import (
 from nscaching.kernels.state import State
 from nscaching.models import Model
 
-__all__ = ["BETAS", "AutogradLearner", "Learner", "Learning", "Scorer", "slopes_of_many"]
+__all__ = ["BETAS", "AutogradLearner", "Learner", "Learning", "Scorer", "losses"]
 
 
-class Learner(ABC):
+class Scorer(ABC):
+    """Scores candidates and learns by slopes of a loss by these scores."""
+
+    @abstractmethod
+    def scores(self, batch: Batch, replace_head: Tensor, entity: Tensor) -> Tensor:
+        """Score entities [B, K] in place of head or tail, with no gradient; ``learn`` is next."""
+
+    @abstractmethod
+    def learn(self, batch: Batch, replace_head: Tensor, entity: Tensor, slopes: Tensor) -> None:
+        """Learn by the slopes [B, K] of some loss by these scores."""
+
+    def reload(self) -> None:  # noqa: B027  (most derive nothing)
+        """Rebuild what is derived from the parameters, after anything else changed them."""
+
+    @abstractmethod
+    def checkpoint(self) -> State:
+        """Return all state beside the parameters.
+
+        All learners call means and squares of gradients, and numbers of steps, by the same names.
+        """
+
+    @abstractmethod
+    def restore(self, state: State) -> None:
+        """Take the state of a checkpoint, once the parameters are those of the checkpoint."""
+
+
+class Learner(Scorer):
     """Makes gradient steps on a model's parameters."""
 
     steady = True
@@ -37,36 +63,6 @@ class Learner(ABC):
         The last of them counts the steps for which the sum of the losses is finite: a loss that
         is not spoils it for good, so the count plus one is the first bad step.
         """
-
-    def reload(self) -> None:  # noqa: B027  (most keep nothing of them)
-        """Hear that the parameters were changed from outside."""
-
-    @abstractmethod
-    def checkpoint(self) -> State:
-        """Return what it knows beside the parameters.
-
-        All learners call means and squares of gradients, and numbers of steps, by the same names.
-        """
-
-    @abstractmethod
-    def restore(self, state: State) -> None:
-        """Take what a checkpoint holds, once the parameters are those of it."""
-
-
-class Scorer(Protocol):
-    """Scores candidates and learns by slopes that are made of the scores."""
-
-    def scores(self, batch: Batch, replace_head: Tensor, entity: Tensor) -> Tensor:
-        """Score entities [B, K] in place of head or tail, with no gradient; ``learn`` is next."""
-
-    def learn(self, batch: Batch, replace_head: Tensor, entity: Tensor, slopes: Tensor) -> None:
-        """Learn by the slopes [B, K] of some loss by these scores."""
-
-    def checkpoint(self) -> State:
-        """Return what it knows beside the parameters."""
-
-    def restore(self, state: State) -> None:
-        """Take what a checkpoint holds, once the parameters are those of it."""
 
 
 def losses(
@@ -83,33 +79,6 @@ def losses(
     return logistic(positive, negative, weight)  # Eq. 2
 
 
-class CompiledLearner(Scorer, Protocol):
-    """One that scores candidates without autograd."""
-
-    learning: Learning
-
-
-def slopes_of_many(
-    learner: CompiledLearner, batch: Batch, negatives: Negatives
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Score the true entity and all false ones; what follows from the scores, torch can do.
-
-    Returns which heads are replaced [B], the entities [B, 1 + K], the losses and whether they
-    teach something [B], and the slopes of the losses by the scores [B, 1 + K].
-    """
-    replace = negatives.replace_head
-    if replace is None:  # which a sampler of one side may leave open for a single negative
-        replace = negatives.head[:, 0] != batch.head
-    true = torch.where(replace, batch.head, batch.tail).unsqueeze(1)
-    false = torch.where(replace.unsqueeze(1), negatives.head, negatives.tail)
-    entity = torch.cat([true, false], 1)
-    scores = learner.scores(batch, replace, entity).requires_grad_()
-    parts = scores[:, 0], scores[:, 1:], negatives.adversarial
-    loss, teaching = losses(learner.learning, *parts)
-    (slopes,) = torch.autograd.grad(loss.sum(), scores)
-    return replace, entity, loss.detach(), teaching, slopes
-
-
 class AutogradLearner(Learner):
     """Any model: torch's autograd and torch's optimizers."""
 
@@ -118,7 +87,7 @@ class AutogradLearner(Learner):
         self.optimizer = new_optimizer(model, learning)
         self.steady = not learning.rows
         self.scored: Tensor | None = None
-        """Scores that are to be followed by their slopes."""
+        """Scores for which ``learn`` is next."""
 
     def loss(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor]:
         """Return the losses [B] and which of them still teach something [B]."""
@@ -141,7 +110,7 @@ class AutogradLearner(Learner):
             )
             sums[:3] += torch.stack([loss.detach().sum(), teaching.sum(), norm]).double()
             sums[3] += sums[0].abs() < math.inf
-        self.optimizer.step()
+        move(self.optimizer, self.learning.weight_decay * len(batch))
 
     def scores(self, batch: Batch, replace_head: Tensor, entity: Tensor) -> Tensor:
         """Score entities [B, K] in place of head or tail, with no gradient; ``learn`` is next."""
@@ -154,21 +123,21 @@ class AutogradLearner(Learner):
         assert self.scored is not None
         self.optimizer.zero_grad()
         self.scored.backward(slopes)
-        # What autograd keeps of one step must not live on: the next may be recorded on its own.
+        # Autograd's graph of one step must not live on: a CUDA graph may record the next step.
         self.scored = None
-        self.optimizer.step()
+        move(self.optimizer, self.learning.weight_decay * len(batch))
 
     def checkpoint(self) -> State:
-        """Return what the optimizer remembers."""
+        """Return the optimizer's state."""
         return optimizer_state(self.model, self.optimizer)
 
     def restore(self, state: State) -> None:
-        """Let the optimizer remember it."""
+        """Take the optimizer's state."""
         restore_optimizer(self.model, self.optimizer, state)
 
     def _cubes(self, batch: Batch) -> Tensor:
         """Return Σ |h|³ + |r|³ + |t|³ of the triples (Lacroix et al., 2018)."""
         head, tail = (self.model.entity_rows(ids) for ids in (batch.head, batch.tail))
-        relation = torch.nn.functional.embedding(batch.relation, self.model.relation)
+        relation = self.model.relation_rows(batch.relation)
         sizes = (self.model.moduli(rows).pow(3).sum() for rows in (head, relation, tail))
         return torch.stack(list(sizes)).sum()

@@ -1,4 +1,4 @@
-"""Losses: of a positive score and those of its negatives, or of the scores of all entities."""
+"""Losses of a positive score and the scores of its negatives."""
 
 from __future__ import annotations
 

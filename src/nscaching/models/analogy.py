@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nscaching.data.index import Side
 from nscaching.models.base import MODELS, Form, Model
+from nscaching.models.pairs import moduli, times
 
 __all__ = ["Analogy"]
 
@@ -32,23 +32,21 @@ class Analogy(Model):
         """Return ⟨h, r, t⟩ of the real numbers plus Re⟨h, r, conj t⟩ of the complex ones."""
         h, h_re, h_im = self._parts(self.entity_rows(head))
         t, t_re, t_im = self._parts(self.entity_rows(tail))
-        r, r_re, r_im = self._parts(F.embedding(relation, self.relation))
-        real = (h_re * r_re - h_im * r_im) * t_re
-        imaginary = (h_re * r_im + h_im * r_re) * t_im
-        return (h * r * t).sum(-1) + (real + imaginary).sum(-1)
+        r, r_re, r_im = self._parts(self.relation_rows(relation))
+        real, imaginary = times(h_re, h_im, r_re, r_im)
+        return (h * r * t).sum(-1) + (real * t_re + imaginary * t_im).sum(-1)
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Return anchor ∘ r, of the complex numbers anchor ∘ conj(r) for the head."""
         a, a_re, a_im = self._parts(self.entity_rows(anchor))
-        r, r_re, r_im = self._parts(F.embedding(relation, self.relation))
-        if side is Side.HEAD:
-            r_im = -r_im
-        return torch.cat([a * r, a_re * r_re - a_im * r_im, a_re * r_im + a_im * r_re], dim=-1)
+        r, r_re, r_im = self._parts(self.relation_rows(relation))
+        pair = times(a_re, a_im, r_re, r_im if side is Side.TAIL else -r_im)
+        return torch.cat([a * r, *pair], dim=-1)
 
     def moduli(self, rows: Tensor) -> Tensor:
         """Return the sizes of the real numbers and the moduli of the complex ones."""
         real, *pair = self._parts(rows)
-        return torch.cat([real.abs(), torch.linalg.vector_norm(torch.stack(pair), dim=0)], dim=-1)
+        return torch.cat([real.abs(), moduli(torch.cat(pair, dim=-1))], dim=-1)
 
     def _parts(self, row: Tensor) -> tuple[Tensor, ...]:
         c = self.dim // 4

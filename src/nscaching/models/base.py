@@ -14,6 +14,7 @@ from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import UserError
 from nscaching.models.distances import MODULI, PIECE_BYTES, Distances, plain_distances
+from nscaching.models.pairs import moduli
 from nscaching.registry import Registry
 
 __all__ = ["DIVERGED", "MODELS", "Form", "Model", "build", "finite"]
@@ -49,6 +50,9 @@ class Model(nn.Module, ABC):
     Not for ``Form.SHIFTED``.
     """
 
+    normalized: ClassVar[tuple[str, ...]] = ()
+    """Names of the tables whose rows are scaled to unit length."""
+
     entity: nn.Parameter  # [|E|, D]
     relation: nn.Parameter  # [|R|, D]
 
@@ -62,7 +66,7 @@ class Model(nn.Module, ABC):
             nn.init.xavier_uniform_(table, generator=generator)
 
     def prepare(self, graph: KnowledgeGraph) -> None:
-        """Hear about the training triples before the first step, on a fresh model."""
+        """Take from the training triples what the model needs; called once, on a fresh model."""
 
     @abstractmethod
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
@@ -75,8 +79,17 @@ class Model(nn.Module, ABC):
         raise TypeError(f"{type(self).__name__} has no query form")
 
     def entity_rows(self, ids: Tensor) -> Tensor:
-        """Return the rows [..., D] with which entities enter the form."""
-        return F.embedding(ids, self.entity)
+        """Return the entity vectors [..., D], as the form takes them."""
+        return self.rows_of("entity", ids)
+
+    def relation_rows(self, ids: Tensor) -> Tensor:
+        """Return the relation vectors [..., D]."""
+        return self.rows_of("relation", ids)
+
+    def rows_of(self, table: str, ids: Tensor) -> Tensor:
+        """Return rows [..., D] of a table, of unit length if the table is normalized."""
+        rows = F.embedding(ids, getattr(self, table))
+        return F.normalize(rows, dim=-1) if table in self.normalized else rows
 
     def direction(self, relation: Tensor) -> Tensor:
         """Return v [B, D] of ``Form.SHIFTED``."""
@@ -110,16 +123,12 @@ class Model(nn.Module, ABC):
 
     def length(self, difference: Tensor) -> Tensor:
         """Return the norm [...] of vectors [..., D]; L1 as a sum, which is several times faster."""
-        if self.metric == 1:
-            return difference.abs().sum(-1)
-        if self.metric == MODULI:
-            # Unlike hypot, the norm has a gradient at zero.
-            moduli: Tensor = torch.linalg.vector_norm(difference.unflatten(-1, (2, -1)), dim=-2)
-            return moduli.sum(-1)
-        length: Tensor = torch.linalg.vector_norm(difference, dim=-1)
-        return length
+        if self.metric == 2:
+            length: Tensor = torch.linalg.vector_norm(difference, dim=-1)
+            return length
+        return (moduli(difference) if self.metric == MODULI else difference.abs()).sum(-1)
 
-    # Built on it.
+    # Scores built on the query form.
 
     def score_candidates(
         self,
@@ -134,9 +143,8 @@ class Model(nn.Module, ABC):
         With a ``dtype`` the rows of the candidates are rounded to it (models with a form only).
         """
         # With more candidates than entities it is cheaper to make every entity's row once.
-        table = None
-        if dtype is not None or candidates.numel() > self.entities:
-            table = self.table(dtype)
+        whole = dtype is not None or candidates.numel() > self.entities
+        table = self.table(dtype) if whole else None
         row_bytes = 4 * candidates.shape[1] * self.entity.shape[1]
         piece = max(1, PIECE_BYTES[anchor.device.type] // max(1, row_bytes))
         pieces = zip(
@@ -170,8 +178,7 @@ class Model(nn.Module, ABC):
     def _meet(
         self, query: Tensor, relation: Tensor, candidates: Tensor, table: Tensor | None = None
     ) -> Tensor:
-        """Score candidates [B, K] by queries [B, D]; their rows may be in a table already."""
-        # [B, K, D]
+        """Score candidates [B, K] by queries [B, D]; a table may hold the rows of all entities."""
         rows = self.entity_rows(candidates) if table is None else F.embedding(candidates, table)
         if self.form is Form.DOT:
             return self._weighted(torch.bmm(rows, query.unsqueeze(2)).squeeze(2), relation)
@@ -223,7 +230,7 @@ class Model(nn.Module, ABC):
     def _corrupted_query(
         self, replace_head: Tensor, head: Tensor, relation: Tensor, tail: Tensor
     ) -> Tensor:
-        """Return the queries [B, D] of what stays of each triple."""
+        """Return the queries [B, D] of each triple without its replaced entity."""
         queries = self.query(Side.HEAD, tail, relation), self.query(Side.TAIL, head, relation)
         return torch.where(replace_head.unsqueeze(1), *queries)
 
@@ -238,7 +245,7 @@ class Model(nn.Module, ABC):
             return self._weighted(query @ rows.T, relation)
         if self.form is Form.DISTANCE:
             return self._weighted(-distances(query, rows, self.metric), relation)
-        # What moves the rows depends on the relation alone: each has one table of moved rows.
+        # The projection depends on the relation alone: each relation has one table of moved rows.
         parts, places = [query.new_empty(0, self.entities)], [relation[:0]]
         for one in relation.unique():
             asked = (relation == one).nonzero().squeeze(1)
@@ -248,7 +255,7 @@ class Model(nn.Module, ABC):
                 moved = self.project(rows, one)
             parts.append(-distances(query[asked], moved, self.metric))
             places.append(asked)
-        # Put in order at the end: gradients of parts written into one table copy it every time.
+        # Joined and sorted once: autograd would copy a table for each part written into the table.
         scores = torch.cat(parts)
         if len(places) > 2:
             scores = scores[torch.cat(places).argsort()]
@@ -278,7 +285,7 @@ class Model(nn.Module, ABC):
 
 
 def finite(scores: Tensor) -> Tensor:
-    """Return the scores, or raise a UserError: what a diverged model says is worth nothing."""
+    """Return the scores; raise a UserError if the model has diverged."""
     if not torch.isfinite(scores).all():
         raise UserError(DIVERGED)
     return scores

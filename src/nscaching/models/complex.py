@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nscaching.data.index import Side
 from nscaching.models.base import MODELS, Form, Model
+from nscaching.models.pairs import moduli, times
 
 __all__ = ["ComplEx"]
 
@@ -28,20 +28,16 @@ class ComplEx(Model):
         """Return Re⟨h, r, conj t⟩."""
         h_re, h_im = self.entity_rows(head).chunk(2, dim=-1)
         t_re, t_im = self.entity_rows(tail).chunk(2, dim=-1)
-        r_re, r_im = F.embedding(relation, self.relation).chunk(2, dim=-1)
-        real = (h_re * r_re - h_im * r_im) * t_re
-        imaginary = (h_re * r_im + h_im * r_re) * t_im
-        return (real + imaginary).sum(-1)
+        r_re, r_im = self.relation_rows(relation).chunk(2, dim=-1)
+        real, imaginary = times(h_re, h_im, r_re, r_im)
+        return (real * t_re + imaginary * t_im).sum(-1)
 
     def moduli(self, rows: Tensor) -> Tensor:
         """Return the moduli [..., d] of complex numbers [real | imaginary]."""
-        moduli: Tensor = torch.linalg.vector_norm(rows.unflatten(-1, (2, -1)), dim=-2)
-        return moduli
+        return moduli(rows)
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Return h∘r for the tail, conj(r)∘t for the head, as [real | imaginary]."""
         a_re, a_im = self.entity_rows(anchor).chunk(2, dim=-1)
-        r_re, r_im = F.embedding(relation, self.relation).chunk(2, dim=-1)
-        if side is Side.HEAD:
-            r_im = -r_im
-        return torch.cat([a_re * r_re - a_im * r_im, a_re * r_im + a_im * r_re], dim=-1)
+        r_re, r_im = self.relation_rows(relation).chunk(2, dim=-1)
+        return torch.cat(times(a_re, a_im, r_re, r_im if side is Side.TAIL else -r_im), dim=-1)

@@ -14,7 +14,7 @@ __all__ = ["MODULI", "PIECE_BYTES", "Distances", "plain_distances"]
 PIECE_BYTES = {"cpu": 2 << 20, "cuda": 1 << 30}
 
 MODULI = 0
-"""Next to 1 and 2 a third norm: the sum of the moduli of complex numbers [real | imaginary]."""
+"""A third norm beside 1 and 2: the sum of the moduli of complex numbers [real | imaginary]."""
 
 Distances = Callable[[Tensor, Tensor, int], Tensor]
 """(query [n, D], rows [E, D], norm) → ‖q − e‖ [n, E]; the norm is 1, 2 or ``MODULI``."""
@@ -29,7 +29,7 @@ def plain_distances(query: Tensor, rows: Tensor, norm: int) -> Tensor:
 
 
 def _sums_of_moduli(query: Tensor, rows: Tensor) -> Tensor:
-    """Return Σᵢ |qᵢ − eᵢ| [..., n, E] of complex numbers, some i at once: what memory allows."""
+    """Return Σᵢ |qᵢ − eᵢ| [..., n, E] of complex numbers, as many i at once as memory allows."""
     q, e = (x.unflatten(-1, (2, -1)) for x in (query.unsqueeze(-2), rows.unsqueeze(-3)))
     total = (query[..., :1] @ rows[..., :1].mT).zero_()
     at_once = PIECE_BYTES[query.device.type] // (4 * max(1, total.numel()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nscaching.data.index import Side
@@ -27,8 +26,8 @@ class DistMult(Model):
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """Return ⟨h, r, t⟩."""
         h, t = self.entity_rows(head), self.entity_rows(tail)
-        return (h * F.embedding(relation, self.relation) * t).sum(-1)
+        return (h * self.relation_rows(relation) * t).sum(-1)
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Return anchor ∘ r, for either side."""
-        return self.entity_rows(anchor) * F.embedding(relation, self.relation)
+        return self.entity_rows(anchor) * self.relation_rows(relation)

@@ -1,4 +1,4 @@
-"""Vectors times the matrices of their relations, without a matrix for each vector."""
+"""Products of vectors with the matrices of their relations; vectors share copies of a matrix."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def multiply(
         return rows @ (matrix if transposed else matrix.mT)
     shape = torch.broadcast_shapes(rows.shape[:-1], relation.shape)
     rows, relation = rows.expand(*shape, d).reshape(-1, d), relation.expand(shape).reshape(-1)
-    # Sizes depend on shapes alone, so that a GPU may replay this.
+    # Sizes depend on shapes alone, so that a CUDA graph can replay the operations.
     size = min(MOST, max(LEAST, len(rows) // relations))
     blocks = len(rows) // size + min(len(rows), relations)
     place, owner = _places(relation, blocks, size)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nscaching.data.index import Side
@@ -30,11 +29,11 @@ class HolE(Model):
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """Return rᵀ(h ⋆ t)."""
         h, t = self.entity_rows(head), self.entity_rows(tail)
-        return (F.embedding(relation, self.relation) * self._correlate(h, t)).sum(-1)
+        return (self.relation_rows(relation) * self._correlate(h, t)).sum(-1)
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Return the circular convolution of h and r for the tail, r ⋆ t for the head."""
-        a, r = self.entity_rows(anchor), F.embedding(relation, self.relation)
+        a, r = self.entity_rows(anchor), self.relation_rows(relation)
         return self._correlate(r, a) if side is Side.HEAD else self._convolve(a, r)
 
     def _correlate(self, a: Tensor, b: Tensor) -> Tensor:

@@ -48,12 +48,12 @@ class ManifoldE(Model):
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """Return −|‖h + r − t‖² − D_r²|."""
         h, t = self.entity_rows(head), self.entity_rows(tail)
-        square = (h + F.embedding(relation, self.relation) - t).square().sum(-1)
+        square = (h + self.relation_rows(relation) - t).square().sum(-1)
         return -(square - self._square(relation)).abs()
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Return the sphere's centre: h + r for the tail, t − r for the head."""
-        r = F.embedding(relation, self.relation)
+        r = self.relation_rows(relation)
         return self.entity_rows(anchor) + (r if side is Side.TAIL else -r)
 
     def _measure(self, query: Tensor, rows: Tensor, distances: Distances) -> Tensor:
@@ -96,11 +96,8 @@ class ManifoldEHyperplane(ManifoldE):
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """Return −|(h + r_H)·(t + r_T) − D_r²|."""
-        h, t, (r_head, r_tail) = (
-            self.entity_rows(head),
-            self.entity_rows(tail),
-            self._parts(relation),
-        )
+        h, t = self.entity_rows(head), self.entity_rows(tail)
+        r_head, r_tail = self._parts(relation)
         return -(((h + r_head) * (t + r_tail)).sum(-1) - self._square(relation)).abs()
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
@@ -117,4 +114,4 @@ class ManifoldEHyperplane(ManifoldE):
         return self._square(relation) - (query * other).sum(-1)
 
     def _parts(self, relation: Tensor) -> tuple[Tensor, ...]:
-        return F.embedding(relation, self.relation).chunk(2, dim=-1)
+        return self.relation_rows(relation).chunk(2, dim=-1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nscaching.data.index import Side
@@ -27,7 +26,7 @@ class RESCAL(Model):
 
     def matrices(self, relation: Tensor) -> Tensor:
         """Return the numbers of M_r [..., d·d]."""
-        return F.embedding(relation, self.relation)
+        return self.relation_rows(relation)
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """Return hᵀ M_r t."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nscaching.data.index import Side
 from nscaching.models.base import MODELS, Form, Model
+from nscaching.models.pairs import times
 
 __all__ = ["RotatE"]
 
@@ -38,15 +38,15 @@ class RotatE(Model):
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """Return −‖h∘r − t‖."""
-        turned = self._turn(self.entity_rows(head), F.embedding(relation, self.relation))
+        turned = self._turn(self.entity_rows(head), self.relation_rows(relation))
         return -self.length(turned - self.entity_rows(tail))
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Return h∘r for the tail, conj(r)∘t for the head."""
-        phase = F.embedding(relation, self.relation)
+        phase = self.relation_rows(relation)
         return self._turn(self.entity_rows(anchor), phase if side is Side.TAIL else -phase)
 
     @staticmethod
     def _turn(row: Tensor, phase: Tensor) -> Tensor:
-        (re, im), cos, sin = row.chunk(2, dim=-1), phase.cos(), phase.sin()
-        return torch.cat([re * cos - im * sin, re * sin + im * cos], dim=-1)
+        re, im = row.chunk(2, dim=-1)
+        return torch.cat(times(re, im, phase.cos(), phase.sin()), dim=-1)

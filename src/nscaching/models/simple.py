@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nscaching.data.index import Side
@@ -31,13 +30,13 @@ class SimplE(Model):
         """Return the mean of both products."""
         h_head, h_tail = self.entity_rows(head).chunk(2, dim=-1)
         t_head, t_tail = self.entity_rows(tail).chunk(2, dim=-1)
-        r, inverse = F.embedding(relation, self.relation).chunk(2, dim=-1)
+        r, inverse = self.relation_rows(relation).chunk(2, dim=-1)
         return 0.5 * (h_head * r * t_tail + t_head * inverse * h_tail).sum(-1)
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Return ½[h_T∘r⁻¹ | h_H∘r] for the tail, ½[t_T∘r | t_H∘r⁻¹] for the head."""
         as_head, as_tail = self.entity_rows(anchor).chunk(2, dim=-1)
-        r, inverse = F.embedding(relation, self.relation).chunk(2, dim=-1)
+        r, inverse = self.relation_rows(relation).chunk(2, dim=-1)
         if side is Side.HEAD:
             r, inverse = inverse, r
         return 0.5 * torch.cat([as_tail * inverse, as_head * r], dim=-1)

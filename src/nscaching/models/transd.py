@@ -23,6 +23,7 @@ class TransD(Model):
     family = "translational"
     form = Form.SHIFTED
     unit_projection = True
+    normalized = ("entity", "relation")
 
     def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
         super().__init__(entities, relations, dim, norm)
@@ -30,10 +31,6 @@ class TransD(Model):
         self.relation = nn.Parameter(torch.empty(relations, dim))
         self.entity_projection = nn.Parameter(torch.empty(entities, dim))
         self.relation_projection = nn.Parameter(torch.empty(relations, dim))
-
-    def entity_rows(self, ids: Tensor) -> Tensor:
-        """Return unit entity vectors [..., d]."""
-        return F.normalize(F.embedding(ids, self.entity), dim=-1)
 
     def direction(self, relation: Tensor) -> Tensor:
         """Return the relation's projection vector w_r."""
@@ -47,13 +44,13 @@ class TransD(Model):
         """Return −‖h⊥ + r − t⊥‖."""
         h, t, w_r = self.entity_rows(head), self.entity_rows(tail), self.direction(relation)
         w_h, w_t = (F.embedding(ids, self.entity_projection) for ids in (head, tail))
-        r = F.normalize(F.embedding(relation, self.relation), dim=-1)
+        r = self.relation_rows(relation)
         h = F.normalize(h + (w_h * h).sum(-1, keepdim=True) * w_r, dim=-1)
         t = F.normalize(t + (w_t * t).sum(-1, keepdim=True) * w_r, dim=-1)
         return -self.length(h + r - t)
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Return h⊥ + r for the tail, t⊥ − r for the head."""
-        r = F.normalize(F.embedding(relation, self.relation), dim=-1)
+        r = self.relation_rows(relation)
         projected = self._shifted(self.entity_rows(anchor), anchor, self.direction(relation))
         return projected + (r if side is Side.TAIL else -r)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nscaching.data.index import Side
@@ -18,23 +17,20 @@ class TransE(Model):
 
     family = "translational"
     form = Form.DISTANCE
+    normalized = ("entity",)
 
     def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
         super().__init__(entities, relations, dim, norm)
         self.entity = nn.Parameter(torch.empty(entities, dim))
         self.relation = nn.Parameter(torch.empty(relations, dim))
 
-    def entity_rows(self, ids: Tensor) -> Tensor:
-        """Return unit entity vectors [..., d]."""
-        return F.normalize(F.embedding(ids, self.entity), dim=-1)
-
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """Return −‖h + r − t‖."""
         h, t = self.entity_rows(head), self.entity_rows(tail)
-        r = F.embedding(relation, self.relation)
+        r = self.relation_rows(relation)
         return -self.length(h + r - t)
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Return h + r for the tail, t − r for the head."""
-        r = F.embedding(relation, self.relation)
+        r = self.relation_rows(relation)
         return self.entity_rows(anchor) + (r if side is Side.TAIL else -r)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nscaching.data.index import Side
@@ -21,6 +20,7 @@ class TransH(Model):
 
     family = "translational"
     form = Form.SHIFTED
+    normalized = ("entity", "relation", "normal")
 
     def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
         super().__init__(entities, relations, dim, norm)
@@ -28,24 +28,20 @@ class TransH(Model):
         self.relation = nn.Parameter(torch.empty(relations, dim))
         self.normal = nn.Parameter(torch.empty(relations, dim))
 
-    def entity_rows(self, ids: Tensor) -> Tensor:
-        """Return unit entity vectors [..., d]."""
-        return F.normalize(F.embedding(ids, self.entity), dim=-1)
-
     def direction(self, relation: Tensor) -> Tensor:
         """Return the unit normal w."""
-        return F.normalize(F.embedding(relation, self.normal), dim=-1)
+        return self.rows_of("normal", relation)
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """Return −‖h⊥ + r − t⊥‖, both entities projected onto the hyperplane."""
         h, t, w = self.entity_rows(head), self.entity_rows(tail), self.direction(relation)
-        r = F.normalize(F.embedding(relation, self.relation), dim=-1)
+        r = self.relation_rows(relation)
         h = h - (w * h).sum(-1, keepdim=True) * w
         t = t - (w * t).sum(-1, keepdim=True) * w
         return -self.length(h + r - t)
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Return h⊥ + r for the tail, t⊥ − r for the head."""
-        r = F.normalize(F.embedding(relation, self.relation), dim=-1)
+        r = self.relation_rows(relation)
         projected = self._shifted(self.entity_rows(anchor), anchor, self.direction(relation))
         return projected + (r if side is Side.TAIL else -r)

@@ -24,6 +24,7 @@ class TransR(Model):
 
     family = "translational"
     form = Form.PROJECTED
+    normalized = ("entity", "relation")
 
     def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
         super().__init__(entities, relations, dim, norm)
@@ -37,10 +38,6 @@ class TransR(Model):
         with torch.no_grad():
             self.matrix.copy_(torch.eye(self.dim).view(-1))
 
-    def entity_rows(self, ids: Tensor) -> Tensor:
-        """Return unit entity vectors [..., d]."""
-        return F.normalize(F.embedding(ids, self.entity), dim=-1)
-
     def matrices(self, relation: Tensor) -> Tensor:
         """Return the numbers of M_r [..., d·d]."""
         return F.embedding(relation, self.matrix)
@@ -52,11 +49,11 @@ class TransR(Model):
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """Return −‖h⊥ + r − t⊥‖."""
         h, t = (self.project(self.entity_rows(ids), relation) for ids in (head, tail))
-        r = F.normalize(F.embedding(relation, self.relation), dim=-1)
+        r = self.relation_rows(relation)
         return -self.length(h + r - t)
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Return h⊥ + r for the tail, t⊥ − r for the head."""
-        r = F.normalize(F.embedding(relation, self.relation), dim=-1)
+        r = self.relation_rows(relation)
         projected = self.project(self.entity_rows(anchor), relation)
         return projected + (r if side is Side.TAIL else -r)

@@ -6,10 +6,15 @@ import numpy as np
 from numba import njit
 
 from nscaching.kernels.cpu.random import COMPILE
-from nscaching.kernels.cpu.refresh import dot
-from nscaching.kernels.cpu.step import ONE, TINY, ZERO
+from nscaching.kernels.cpu.vectors import ONE, TINY, ZERO, add, dot
+from nscaching.kernels.optimizers import BETAS
+from nscaching.kernels.optimizers import EPSILON as SMALL
 
-__all__ = ["add", "group", "update_entities", "update_relations"]
+__all__ = ["group", "update"]
+
+# Shares of the new gradient in its mean and of its square in the mean square; β₂; ε.
+FRESH_1, FRESH_2 = (np.float32(1 - beta) for beta in BETAS)
+BETA_2, EPSILON = np.float32(BETAS[1]), np.float32(SMALL)
 
 
 @njit(**COMPILE)
@@ -51,19 +56,19 @@ def group(ids, active, order, spare, touched, starts):
 
 
 @njit(**COMPILE)
-def unit_back(g, ready, row):
+def unit_back(g, normalized, row):
     """Take a gradient by a unit vector back to the vector that it was made of."""
-    along = dot(g, ready)
+    along = dot(g, normalized)
     scale = ONE / max(np.sqrt(dot(row, row)), TINY)
     for i in range(row.size):
-        g[i] = scale * (g[i] - along * ready[i])
+        g[i] = scale * (g[i] - along * normalized[i])
 
 
 @njit(**COMPILE)
-def make_unit(row, ready):
+def make_unit(row, normalized):
     scale = ONE / max(np.sqrt(dot(row, row)), TINY)
     for i in range(row.size):
-        ready[i] = scale * row[i]
+        normalized[i] = scale * row[i]
 
 
 @njit(**COMPILE)
@@ -72,9 +77,9 @@ def adam(row, mean, square, g, size, root, decay):
     size, root, decay = np.float32(size), np.float32(root), np.float32(decay)
     for i in range(row.size):
         gradient = g[i] + decay * row[i]
-        mean[i] += np.float32(0.1) * (gradient - mean[i])
-        square[i] = np.float32(0.999) * square[i] + np.float32(0.001) * gradient * gradient
-        row[i] -= size * mean[i] / (np.sqrt(square[i]) * root + np.float32(1e-8))
+        mean[i] += FRESH_1 * (gradient - mean[i])
+        square[i] = BETA_2 * square[i] + FRESH_2 * gradient * gradient
+        row[i] -= size * mean[i] / (np.sqrt(square[i]) * root + EPSILON)
 
 
 @njit(**COMPILE)
@@ -86,15 +91,15 @@ def _all_zero(g):
 
 
 @njit(**COMPILE)
-def update_entities(
-    begin, end, unit, different, touched, starts, order, g_entity, g_shift,
-    rows_only, size, root, decay, table, mean, square, ready,
+def update(
+    begin, end, unit, different, touched, starts, order, gradients, g_shift,
+    rows_only, size, root, decay, table, mean, square, normalized,
     projection, projection_mean, projection_square, shift, moved,
 ):  # fmt: skip
-    """Let Adam move the entities [begin:end]; return the sum of squares of their gradients.
+    """Let Adam move the rows [begin:end] of a table; return the sum of squares of their gradients.
 
-    With rows_only the bounds count entities that have a gradient, else all. An entity that never
-    had a gradient has no momentum: without weight decay it stays as it is.
+    With rows_only the bounds count the rows that have a gradient, else all rows. A row that never
+    had a gradient (``moved`` is 0) has no momentum: without weight decay it stays as it is.
     """
     norm = 0.0
     g, g_projection = np.empty(table.shape[1], np.float32), np.empty(table.shape[1], np.float32)
@@ -110,60 +115,27 @@ def update_entities(
         g[:] = 0
         row, by_shift = table[e], ZERO
         for o in range(first, last):
-            add(g, g_entity[order[o]])
+            add(g, gradients[order[o]])
             if shift.size:
                 by_shift += g_shift[order[o]]
         if rows_only and _all_zero(g) and by_shift == 0:
             continue
         if shift.size:  # s = w·e
             for i in range(g.size):
-                g_projection[i] = by_shift * ready[e, i]
+                g_projection[i] = by_shift * normalized[e, i]
                 g[i] += by_shift * projection[e, i]
             norm += dot(g_projection, g_projection)
         if first < last:
             if unit:
-                unit_back(g, ready[e], row)
+                unit_back(g, normalized[e], row)
             norm += dot(g, g)
             moved[e] = 1
         adam(row, mean[e], square[e], g, size, root, decay)
         if unit:
-            make_unit(row, ready[e])
+            make_unit(row, normalized[e])
         if shift.size:
             if not (rows_only and by_shift == 0):
                 adam(projection[e], projection_mean[e], projection_square[e], g_projection,
                      size, root, decay)  # fmt: skip
-            shift[e] = dot(ready[e], projection[e])
-    return norm
-
-
-@njit(**COMPILE)
-def add(total, part):
-    for i in range(total.size):
-        total[i] += part[i]
-
-
-@njit(**COMPILE)
-def update_relations(
-    begin, end, unit, different, touched, starts, order, g_relation,
-    rows_only, size, root, decay, table, mean, square, ready,
-):  # fmt: skip
-    """Let Adam move the relation vectors [begin:end]; return the squares of their gradients."""
-    norm = 0.0
-    g = np.empty(table.shape[1], np.float32)
-    u = begin if rows_only else np.searchsorted(touched[:different], begin)
-    for at in range(begin, end):
-        r = touched[at] if rows_only else at
-        g[:] = 0
-        if u < different and touched[u] == r:
-            for o in range(starts[u], starts[u + 1]):
-                add(g, g_relation[order[o]])
-            u += 1
-        if rows_only and _all_zero(g):
-            continue
-        if unit:
-            unit_back(g, ready[r], table[r])
-        norm += dot(g, g)
-        adam(table[r], mean[r], square[r], g, size, root, decay)
-        if unit:
-            make_unit(table[r], ready[r])
+            shift[e] = dot(normalized[e], projection[e])
     return norm

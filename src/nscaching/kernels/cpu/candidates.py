@@ -1,9 +1,9 @@
 """Many candidates of a triple, compiled for CPUs: their scores, and gradients by given slopes.
 
-All candidates of a triple take the place of its head, or all of its tail: they share a query. So
-there are two passes over candidates: by triple, for what the query needs, and by entity, for what
-it is itself moved by. Both go through rows that stay near the processor; gradients of candidates,
-each kept apart, would not.
+All candidates of a triple take the place of its head, or all of its tail: they share a query.
+Gradients need two passes over the candidates: by triple, for the gradient of the query, and by
+entity, for the gradient of the entity. The rows of both passes stay in the processor's cache; a
+gradient for each candidate would not.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from nscaching.kernels.codes import DISTMULT, TRANSE
-from nscaching.kernels.cpu.adam import add
+from nscaching.kernels.codes import TRANSE
+from nscaching.kernels.cpu.forms import ask, ask_back, penalise, project, project_back
 from nscaching.kernels.cpu.random import COMPILE
-from nscaching.kernels.cpu.refresh import AHEAD, distance, dot, fetch
-from nscaching.kernels.cpu.step import ONE, ZERO, ask, penalise, project, project_back
+from nscaching.kernels.cpu.vectors import AHEAD, ONE, ZERO, add, distance, dot, fetch
 
 __all__ = ["by_entity", "by_query", "score"]
 
@@ -45,8 +44,8 @@ def score(
                 out[i, k] = -distance(q, p, norm)
 
 
-# Sums over rows of a table, each in a function of its own, which is what compiles to good loops.
-# Inside of them rows are not given names: Numba would count who holds them.
+# Sums over rows of a table. A row is not assigned to a variable in them: Numba would count the
+# references to it, in every pass of the loop.
 
 
 @njit(**COMPILE)
@@ -114,35 +113,16 @@ def slope_of(norm, slope, q, p, out):
 
 
 @njit(**COMPILE)
-def match_back(kind, is_head, g_q, anchor, r, g_anchor, g_r):
-    """Take the gradient by the query of DistMult or ComplEx back to anchor and relation."""
-    if kind == DISTMULT:
-        for i in range(g_q.size):
-            g_anchor[i] = g_q[i] * r[i]
-            g_r[i] = g_q[i] * anchor[i]
-        return
-    d = g_q.size // 2
-    sign = -ONE if is_head else ONE  # the query for a head is made with the conjugate of r
-    for i in range(d):
-        g_re, g_im, a_re, a_im = g_q[i], g_q[d + i], anchor[i], anchor[d + i]
-        r_re, r_im = r[i], sign * r[d + i]
-        g_anchor[i] = g_re * r_re + g_im * r_im
-        g_anchor[d + i] = g_im * r_re - g_re * r_im
-        g_r[i] = g_re * a_re + g_im * a_im
-        g_r[d + i] = sign * (g_im * a_re - g_re * a_im)
-
-
-@njit(**COMPILE)
 def by_query(
     begin, end, kind, norm, cubes, rows, shift, relations, directions,
     head, relation, tail, replace_head, candidates, slopes,
     query, g_anchor, g_anchor_shift, g_relation, g_direction, entity_active, active,
 ):  # fmt: skip
-    """Sum slope·∂f over the candidates of each of the triples [begin:end], for all but them.
+    """Sum slope·∂f over the candidates of the triples [begin:end], by anchor and relation.
 
-    g_anchor [B, D] is by the row of the entity that stays; entity_active [B, 1 + K] says which
-    gradients there are by it and by the candidates, active [B] which by relations. The queries
-    [B, D] are kept. ``cubes`` is the 3-norm's λ.
+    g_anchor [B, D] is by the row of the anchor, the entity that stays; entity_active [B, 1 + K]
+    says whether anchor and candidates have a gradient, active [B] whether the relation has. The
+    queries [B, D] are kept. ``cubes`` is the 3-norm's λ.
     """
     count, size = candidates.shape[1], rows.shape[1]
     room = np.zeros((5, size), np.float32)
@@ -177,7 +157,7 @@ def by_query(
             continue
         g_a, g_r = g_anchor[i], g_relation[i]
         if kind < TRANSE:
-            match_back(kind, is_head, by_q, A, R, g_a, g_r)
+            ask_back(kind, is_head, by_q, A, R, g_a, g_r)
         else:
             sign = -ONE if is_head else ONE
             for j in range(size):
@@ -199,8 +179,8 @@ def by_entity(
 ):  # fmt: skip
     """Sum the gradients by each of the entities touched[begin:end] → g_entity [entities, D].
 
-    Their places in [B, 1 + K] are in order: 0 is that of the entity that stays, 1 and on are those
-    of the candidates, of which the first is the triple's own where there are ``cubes``.
+    ``order`` lists their places in [B, 1 + K]: place 0 is the anchor, the others are candidates,
+    of which the first is the triple's own entity where there are ``cubes``.
     """
     width, size, base = 1 + slopes.shape[1], rows.shape[1], starts[begin]
     room = np.zeros((3, size), np.float32)

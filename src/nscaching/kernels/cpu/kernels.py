@@ -8,7 +8,8 @@ from numba.core import event
 from torch import Tensor
 
 from nscaching.kernels import random
-from nscaching.kernels.codes import FORMS, KINDS, STRATEGIES
+from nscaching.kernels.codes import FORMS, STRATEGIES
+from nscaching.kernels.compiled import is_compiled
 from nscaching.kernels.cpu import rank as cpu_rank
 from nscaching.kernels.cpu import refresh as cpu_refresh
 from nscaching.kernels.cpu.learner import NO_ROWS, NONE, Array, NumbaLearner
@@ -23,11 +24,6 @@ __all__ = ["NumbaKernels"]
 
 COMPILING = event.TimingListener()  # type: ignore[no-untyped-call]
 event.register("numba:compile", COMPILING)  # type: ignore[no-untyped-call]
-
-
-def _is_known(model: Model) -> bool:
-    """Say whether its gradients are compiled."""
-    return type(model) in KINDS and model.entity.dtype == torch.float32
 
 
 class NumbaKernels(Kernels):
@@ -48,14 +44,14 @@ class NumbaKernels(Kernels):
 
     def learner(self, model: Model, learning: Learning, count: int = 1) -> Learner:
         """Return a compiled learner where there is one."""
-        if not (_is_known(model) and learning.many_compiled):
+        if not (is_compiled(model) and learning.many_compiled):
             return super().learner(model, learning, count)
         self._learner = NumbaLearner(model, learning, self.threads)
         return self._learner
 
     def scorer(self, model: Model, learning: Learning) -> Scorer:
         """Return a compiled one where there is one."""
-        if not _is_known(model):
+        if not is_compiled(model):
             return super().scorer(model, learning)
         return NumbaLearner(model, learning, self.threads)
 
@@ -126,7 +122,7 @@ class NumbaKernels(Kernels):
         return out
 
     def slopes(self, weight: Tensor, query: Tensor, rows: Tensor, norm: int) -> Tensor:
-        """Return Σₑ weight[n, E]·∂‖q − e‖/∂q [n, D]; in norm 2 the weight is by the distance."""
+        """Return Σₑ weight[n, E]·∂‖q − e‖/∂q [n, D]; in norm 2 the weight is divided by ‖q − e‖."""
         out = torch.zeros_like(query)
         arrays = (part.detach().contiguous().numpy() for part in (weight, query, rows))
         self.threads.run(cpu_rank.slopes, len(query), *arrays, norm, out.numpy())

@@ -12,7 +12,7 @@ from nscaching.kernels import random
 
 __all__ = ["COMPILE", "bits", "gumbel", "mix", "stream_of"]
 
-# No lock while it runs; kept on disk; sums may be reordered, but infinities and NaN stay.
+# No Python lock; cached on disk; sums may be reordered, but infinities and NaN stay.
 # Division by zero gives infinity as in numpy: a check for it would keep loops from vectorising.
 COMPILE: dict[str, Any] = {
     "nogil": True,

@@ -10,7 +10,7 @@ from nscaching.models import MODULI
 
 __all__ = ["count", "distances", "slopes"]
 
-# Rows that stay in a core's nearest memory while every query passes over them.
+# Rows that fit a core's cache while every query passes over them.
 BLOCK = 64
 
 
@@ -18,30 +18,30 @@ BLOCK = 64
 def distances(begin, end, query, rows, norm, out):
     """Put ‖q − e‖ of the queries [begin:end] and all rows into out [n, E].
 
-    A block of rows is turned, so that a number of the query meets that of many rows at once, and
-    four numbers of the query are taken together: the sums are loaded and stored less often.
+    A block of rows is transposed, so that one number of the query meets many rows at once. Four
+    numbers of the query are taken together: the sums are loaded and stored less often.
     """
     size = query.shape[1]
     whole = size - size % 4
-    turned = np.zeros((size, BLOCK), np.float32)
+    transposed = np.zeros((size, BLOCK), np.float32)
     total = np.empty(BLOCK, np.float32)
     for first in range(0, rows.shape[0], BLOCK):
         width = min(BLOCK, rows.shape[0] - first)
         for j in range(width):
             for d in range(size):
-                turned[d, j] = rows[first + j, d]
+                transposed[d, j] = rows[first + j, d]
         for i in range(begin, end):
             total[:] = 0
             q = query[i]
             if norm == MODULI:
                 for d in range(size // 2):
-                    _add_modulus(total, q[d], q[size // 2 + d], turned, d, size // 2 + d)
+                    _add_modulus(total, q[d], q[size // 2 + d], transposed, d, size // 2 + d)
             else:
                 for d in range(0, whole, 4):
-                    _add_four(total, q[d], q[d + 1], q[d + 2], q[d + 3], turned, d, norm)
+                    _add_four(total, q[d], q[d + 1], q[d + 2], q[d + 3], transposed, d, norm)
                 for d in range(whole, size):
                     for j in range(BLOCK):
-                        difference = q[d] - turned[d, j]
+                        difference = q[d] - transposed[d, j]
                         total[j] += abs(difference) if norm == 1 else difference * difference
             if norm == 2:
                 for j in range(BLOCK):
@@ -54,8 +54,8 @@ def distances(begin, end, query, rows, norm, out):
 def slopes(begin, end, weight, query, rows, norm, out):
     """Add Σₑ weight·∂‖q − e‖/∂q of the queries [begin:end] to out [n, D].
 
-    In norm 2 the weight is divided by the distance already. A block of rows stays near while
-    every query passes over it.
+    In norm 2 the weight is divided by the distance already. A block of rows stays in the core's
+    cache while every query passes over the block.
     """
     size = query.shape[1]
     half = size // 2
@@ -82,10 +82,10 @@ def slopes(begin, end, weight, query, rows, norm, out):
 
 
 @njit(**COMPILE)
-def _add_four(total, q0, q1, q2, q3, turned, d, norm):
+def _add_four(total, q0, q1, q2, q3, transposed, d, norm):
     for j in range(BLOCK):
-        d0, d1 = q0 - turned[d, j], q1 - turned[d + 1, j]
-        d2, d3 = q2 - turned[d + 2, j], q3 - turned[d + 3, j]
+        d0, d1 = q0 - transposed[d, j], q1 - transposed[d + 1, j]
+        d2, d3 = q2 - transposed[d + 2, j], q3 - transposed[d + 3, j]
         if norm == 1:
             total[j] += (abs(d0) + abs(d1)) + (abs(d2) + abs(d3))
         else:
@@ -93,15 +93,15 @@ def _add_four(total, q0, q1, q2, q3, turned, d, norm):
 
 
 @njit(**COMPILE)
-def _add_modulus(total, q_re, q_im, turned, re, im):
+def _add_modulus(total, q_re, q_im, transposed, re, im):
     for j in range(BLOCK):
-        d_re, d_im = q_re - turned[re, j], q_im - turned[im, j]
+        d_re, d_im = q_re - transposed[re, j], q_im - transposed[im, j]
         total[j] += np.sqrt(d_re * d_re + d_im * d_im)
 
 
 @njit(**COMPILE)
 def count(begin, end, scores, answer, filtered, known_start, known_end, known, out):
-    """Count what is above, level and wrong in the rows [begin:end] of scores; out is [3, n]."""
+    """Count scores above the answer's, equal to it, and non-finite in rows [begin:end] → [3, n]."""
     for i in range(begin, end):
         row, target = scores[i], scores[i, answer[i]]
         above, level, wrong = 0, 0, 0

@@ -3,92 +3,32 @@
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import njit
 
-from nscaching.kernels.codes import DISTANCE, DOT, TOP, UNIFORM
+from nscaching.kernels.codes import DISTANCE, DOT, SHIFTED, TOP, UNIFORM
 from nscaching.kernels.cpu.random import COMPILE, bits, gumbel, stream_of
-from nscaching.models import MODULI
+from nscaching.kernels.cpu.vectors import AHEAD, ONE, TINY, ZERO, distance, dot, fetch
 
-__all__ = ["AHEAD", "distance", "dot", "fetch", "refresh"]
+__all__ = ["refresh"]
 
-# Rows are asked for this many candidates ahead, a cache line (of 16 numbers) at a time.
-AHEAD, LINE = 8, 16
-
-# Infinite scores are taken for the largest numbers, which compare and can be halved.
+# Stands for infinite scores: unlike infinity, it can be halved.
 LARGEST = np.float32(3.4028234e38)
 
 # Halvings after which the threshold of a choice is as exact as float32 can be.
 HALVINGS = 300
 
 
-@intrinsic
-def _prefetch(typing, table, row, column):
-    """Ask for the cache line of table[row, column] before it is needed."""
-
-    def generate(context, builder, signature, args):
-        array = context.make_array(signature.args[0])(context, builder, args[0])
-        place = cgutils.get_item_pointer(
-            context, builder, signature.args[0], array, list(args[1:]), wraparound=False
-        )
-        pointer = ir.PointerType(ir.IntType(8))
-        flag = ir.IntType(32)
-        function = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
-        call = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0")
-        read, keep, data = (ir.Constant(flag, value) for value in (0, 3, 1))
-        builder.call(call, [builder.bitcast(place, pointer), read, keep, data])
-        return context.get_dummy_value()
-
-    return types.void(table, types.intp, types.intp), generate
-
-
-@njit(**COMPILE)
-def fetch(rows, row):
-    """Ask for a row before it is needed."""
-    for line in range(0, rows.shape[1], LINE):
-        _prefetch(rows, np.intp(row), line)
-
-
-@njit(**COMPILE)
-def dot(a, b):
-    total = np.float32(0)
-    for i in range(a.size):
-        total += a[i] * b[i]
-    return total
-
-
-@njit(**COMPILE)
-def distance(a, b, norm):
-    total = np.float32(0)
-    if norm == 1:
-        for i in range(a.size):
-            total += abs(a[i] - b[i])
-        return total
-    if norm == MODULI:
-        half = a.size // 2
-        for i in range(half):
-            real, imaginary = a[i] - b[i], a[half + i] - b[half + i]
-            total += np.sqrt(real * real + imaginary * imaginary)
-        return total
-    for i in range(a.size):
-        difference = a[i] - b[i]
-        total += difference * difference
-    return np.sqrt(total)
-
-
 @njit(**COMPILE)
 def shifted_distance(query, row, shift, direction, unit, norm):
     """Return ‖q − (e + s·v)‖, the shifted row scaled to unit length if ``unit``."""
-    scale = np.float32(1)
+    scale = ONE
     if unit:
-        square = np.float32(0)
+        square = ZERO
         for i in range(row.size):
             shifted = row[i] + shift * direction[i]
             square += shifted * shifted
-        scale = np.float32(1) / max(np.sqrt(square), np.float32(1e-12))
-    total = np.float32(0)
+        scale = ONE / max(np.sqrt(square), TINY)
+    total = ZERO
     if norm == 1:
         for i in range(row.size):
             total += abs(query[i] - scale * (row[i] + shift * direction[i]))
@@ -130,14 +70,30 @@ def threshold(values, count, wanted):
 
 
 @njit(**COMPILE)
+def score(ids, query, rows, form, norm, shift, direction, unit, values):
+    """Put the scores of the entities ``ids`` [C] for one query into ``values``."""
+    for c in range(ids.size):
+        if c + AHEAD < ids.size:
+            fetch(rows, ids[c + AHEAD])
+        row = rows[ids[c]]
+        if form == DOT:
+            values[c] = dot(query, row)
+        elif form == DISTANCE:
+            values[c] = -distance(query, row, norm)
+        else:
+            s = shift[ids[c]] if shift.size else -dot(direction, row)
+            values[c] = -shifted_distance(query, row, s, direction, unit, norm)
+
+
+@njit(**COMPILE)
 def refresh(
     begin, end, cache, key, query, rows, form, norm, shift, direction, unit,
     n2, fresh_start, noise_start, shared, strategy, scale, distinct, mark, seen,
 ):  # fmt: skip
     """Refresh the keys [begin:end], all different.
 
-    The scores of the i-th are multiplied by its ``scale`` before noise is added to them. It marks
-    its candidates by ``mark`` + i in ``seen`` [|E|], where no such mark is yet.
+    The scores of the i-th key are multiplied by scale[i] before noise is added. Candidates of the
+    i-th key are marked by ``mark`` + i in ``seen`` [|E|]; no mark is used twice.
     """
     n1 = cache.shape[1]
     ids = np.empty(n1 + n2, np.int32)
@@ -161,17 +117,8 @@ def refresh(
             index[count] = entity if distinct else slot
             count += 1
         if strategy != UNIFORM:
-            for c in range(count):
-                if c + AHEAD < count:
-                    fetch(rows, ids[c + AHEAD])
-                row = rows[ids[c]]
-                if form == DOT:
-                    values[c] = dot(query[i], row)
-                elif form == DISTANCE:
-                    values[c] = -distance(query[i], row, norm)
-                else:
-                    s = shift[ids[c]] if shift.size else -dot(direction[i], row)
-                    values[c] = -shifted_distance(query[i], row, s, direction[i], unit, norm)
+            v = direction[i] if form == SHIFTED else query[i]
+            score(ids[:count], query[i], rows, form, norm, shift, v, unit, values)
         if strategy != TOP:
             noise = stream_of(noise_start, k)
             if strategy == UNIFORM:
@@ -193,7 +140,7 @@ def refresh(
 
 @njit(**COMPILE)
 def _keep(kept, ids, values, count, least):
-    """Store what is above the threshold, and of what is level with it as much as there is room."""
+    """Keep the ids whose values are above the threshold, then ids level with it, until full."""
     above = 0
     for c in range(count):
         above += values[c] > least
@@ -204,14 +151,14 @@ def _keep(kept, ids, values, count, least):
             level -= values[c] == least
             kept[place] = ids[c]
             place += 1
-    while place < kept.size:  # numbers that do not compare: the training diverged
+    while place < kept.size:  # values are NaN: the training diverged
         kept[place] = ids[place]
         place += 1
 
 
 @njit(**COMPILE)
 def _sort(row):
-    """Sort by insertion: what stayed in the cache is in order already."""
+    """Sort by insertion: ids that stayed in the cache are in order already."""
     for i in range(1, row.size):
         value, j = row[i], i
         while j > 0 and row[j - 1] > value:

@@ -14,7 +14,7 @@ __all__ = ["Threads", "torch_threads"]
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Let torch have this many threads for a while; 0: as many as it has."""
+    """Set the number of torch's threads within the context; 0 leaves the number as it is."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
@@ -24,7 +24,7 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 class Threads:
-    """Runs parts of a loop side by side. The parts do not depend on each other."""
+    """Runs independent parts of a loop in parallel, on threads that sleep between loops."""
 
     def __init__(self) -> None:
         self.count = torch.get_num_threads()
@@ -37,7 +37,7 @@ class Threads:
     def run_each(
         self, loop: Callable[..., Any], length: int, arguments: Sequence[Sequence[Any]]
     ) -> list[Any]:
-        """Do the same with arguments of its own for each part."""
+        """Call the loop like ``run``, with separate arguments for each part."""
         bounds = [length * part // self.count for part in range(self.count + 1)]
         others = [
             self._pool.submit(loop, bounds[part], bounds[part + 1], *arguments[part])

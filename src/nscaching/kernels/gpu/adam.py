@@ -5,23 +5,28 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from nscaching.kernels import optimizers
 from nscaching.kernels.gpu.step import UNITS
 
 __all__ = ["adam", "finish"]
+
+# Shares of the new gradient in its mean and of its square in the mean square; β₂; ε.
+FRESH_1, FRESH_2 = (tl.constexpr(1 - beta) for beta in optimizers.BETAS)
+BETA_2, EPSILON = tl.constexpr(optimizers.BETAS[1]), tl.constexpr(optimizers.EPSILON)
 
 
 @triton.jit
 def moved(row, mean, square, g, size, root, decay):
     """Return the row, its mean and its mean square after a step of Adam."""
     g = g + decay * row
-    mean += 0.1 * (g - mean)
-    square = 0.999 * square + 0.001 * g * g
-    return row - size * mean / (tl.sqrt(square) * root + 1e-8), mean, square
+    mean += FRESH_1 * (g - mean)
+    square = BETA_2 * square + FRESH_2 * g * g
+    return row - size * mean / (tl.sqrt(square) * root + EPSILON), mean, square
 
 
 @triton.jit
 def adam(
-    table, mean, square, gradient, ready, rounded,
+    table, mean, square, gradient, normalized, rounded,
     projection, projection_mean, projection_square, shift, g_shift,
     touched, powers, partial, first, lr, decay, N,
     D: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, UNIT: tl.constexpr,
@@ -46,7 +51,7 @@ def adam(
     by_shift = tl.zeros([ROWS], tl.float32)
     if SHIFTED:
         by_shift = tl.load(g_shift + n, mark, 0).to(tl.float32) * (1.0 / UNITS)
-    # Every warp reads the marks: none may be gone before the last of them has.
+    # Every warp reads the marks: no warp may clear a mark before all have read it.
     tl.debug_barrier()
     tl.store(gradient + at, tl.zeros([ROWS, BLOCK], tl.int64), marked)
     if SHIFTED:
@@ -58,13 +63,13 @@ def adam(
     total = 0.0
     if SHIFTED:  # s = w·e
         w = tl.load(projection + at, inside, 0.0)
-        e = tl.load(ready + at, inside, 0.0)
+        e = tl.load(normalized + at, inside, 0.0)
         some = some | (by_shift != 0)
         g_w = by_shift[:, None] * e
         g += by_shift[:, None] * w
         total += tl.sum(tl.sum(g_w * g_w, 1), 0)
     if UNIT:
-        e = tl.load(ready + at, inside, 0.0)
+        e = tl.load(normalized + at, inside, 0.0)
         scale = 1.0 / tl.maximum(tl.sqrt(tl.sum(p * p, 1)), 1e-12)
         g = scale[:, None] * (g - tl.sum(g * e, 1)[:, None] * e)
     total += tl.sum(tl.sum(g * g, 1), 0)
@@ -80,7 +85,7 @@ def adam(
     tl.store(square + at, v, moving)
     if UNIT:
         p *= (1.0 / tl.maximum(tl.sqrt(tl.sum(p * p, 1)), 1e-12))[:, None]
-        tl.store(ready + at, p, moving)
+        tl.store(normalized + at, p, moving)
     if ROUNDED:
         tl.store(rounded + at, p.to(tl.bfloat16), moving)
     if SHIFTED:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from nscaching.kernels.gpu.forms import COMPLEX, DISTMULT, TRANSD, TRANSE
+from nscaching.kernels.gpu.forms import COMPLEX, DISTMULT, TRANSD, TRANSE, conj_times, times
 from nscaching.kernels.gpu.scores import scores
 from nscaching.kernels.gpu.step import add_whole, length, project, project_back, slope_of
 
@@ -56,8 +56,10 @@ def match_many(
     if KIND == COMPLEX:
         A_im = tl.load(rows + a * D + HALF + d, inside, 0.0)
         R_im = tl.load(relations + r * D + HALF + d, inside, 0.0)
-        Q = tl.where(replace, R * A + R_im * A_im, A * R - A_im * R_im)
-        Q_im = tl.where(replace, R * A_im - R_im * A, A * R_im + A_im * R)
+        for_head, for_head_im = conj_times(R, R_im, A, A_im)
+        for_tail, for_tail_im = times(A, A_im, R, R_im)
+        Q = tl.where(replace, for_head, for_tail)
+        Q_im = tl.where(replace, for_head_im, for_tail_im)
         W_im = none
     W = none
     for k in range(first, last):
@@ -75,10 +77,13 @@ def match_many(
     if KIND == DISTMULT:
         by_a, by_r = W * R, W * A
     else:
-        by_a = tl.where(replace, W * R - W_im * R_im, R * W + R_im * W_im)
-        by_a_im = tl.where(replace, W * R_im + W_im * R, R * W_im - R_im * W)
-        by_r = W * A + W_im * A_im
-        by_r_im = tl.where(replace, W * A_im - W_im * A, A * W_im - A_im * W)
+        by_tail, by_tail_im = times(W, W_im, R, R_im)
+        by_head, by_head_im = conj_times(R, R_im, W, W_im)
+        by_a = tl.where(replace, by_tail, by_head)
+        by_a_im = tl.where(replace, by_tail_im, by_head_im)
+        by_r, for_head_im = conj_times(W, W_im, A, A_im)
+        _, for_tail_im = conj_times(A, A_im, W, W_im)
+        by_r_im = tl.where(replace, for_head_im, for_tail_im)
         add_whole(g_rows + a * D + HALF + d, by_a_im, active)
         add_whole(g_relations + r * D + HALF + d, by_r_im, active)
     add_whole(g_rows + a * D + d, by_a, active)

@@ -1,4 +1,4 @@
-"""How long Triton has been compiling in this process, which is no training."""
+"""Seconds that Triton has spent compiling in this process, to leave out of training times."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ __all__ = ["COMPILING", "Stopwatch"]
 
 
 class Stopwatch:
-    """Adds up what Triton says of each kernel that it compiles or finds on disk."""
+    """A listener that adds up the seconds of each kernel compiled or loaded from disk."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._next: Any = None
 
     def attach(self, knobs: Any) -> None:
-        """Hear of compilations from now on, beside whoever does so already."""
+        """Listen to compilations from now on; a listener that is there already stays."""
         self._next, knobs.compilation.listener = knobs.compilation.listener, self
 
     def __call__(self, **heard: Any) -> None:
-        """Hear of one; its times are in microseconds."""
+        """Add the seconds of one kernel; Triton reports microseconds."""
         self.seconds += heard["times"].total / 1e6
         if self._next is not None:
             self._next(**heard)

@@ -13,7 +13,8 @@ from torch import Tensor
 from nscaching.data.index import Side
 from nscaching.kernels import random
 from nscaching.kernels.batch import Batch, Negatives
-from nscaching.kernels.codes import FORMS, KINDS, STRATEGIES
+from nscaching.kernels.codes import FORMS, STRATEGIES
+from nscaching.kernels.compiled import is_compiled
 from nscaching.kernels.distances import with_gradient
 from nscaching.kernels.gpu import changes, draw, forms, rank, refresh
 from nscaching.kernels.gpu.compiling import COMPILING
@@ -42,11 +43,6 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 PURPOSES = 8
 
 
-def is_known(model: Model) -> bool:
-    """Say whether the model's gradients are compiled."""
-    return type(model) in KINDS and model.entity.dtype == torch.float32
-
-
 class TritonKernels(Kernels):
     """Compiled twins of the hot operations; what has none runs on the reference path."""
 
@@ -70,15 +66,16 @@ class TritonKernels(Kernels):
 
     def learner(self, model: Model, learning: Learning, count: int = 1) -> Learner:
         """Return a compiled learner where there is one."""
-        if not (is_known(model) and learning.many_compiled):
+        if not (is_compiled(model) and learning.many_compiled):
             return super().learner(model, learning, count)
         self._learner = TritonLearner(model, learning)
         return self._learner
 
     def scorer(self, model: Model, learning: Learning) -> Scorer:
         """Return a compiled one where there is one."""
-        known = is_known(model)
-        return TritonLearner(model, learning) if known else super().scorer(model, learning)
+        if not is_compiled(model):
+            return super().scorer(model, learning)
+        return TritonLearner(model, learning)
 
     def capture(self, step: Step, phase: Callable[[], object] | None) -> Step:
         """Replay steps as CUDA graphs, one for each size of a batch and phase."""
@@ -238,11 +235,8 @@ class TritonKernels(Kernels):
         """Score every entity as the answer: anchor [n], relation [n] → [n, |E|]."""
         if model.form is not Form.SHIFTED or model.entity.dtype != torch.float32:
             return super().score_all(model, side, anchor, relation)
-        query, rows, direction = (
-            model.query(side, anchor, relation),
-            model.table(),
-            model.direction(relation),
-        )
+        query, direction = model.query(side, anchor, relation), model.direction(relation)
+        rows = model.table()
         shift = model.entity_shift(torch.arange(model.entities, device=rows.device))
         # Every relation shifts every row: how far, and to which length, follows from products.
         along = direction @ rows.T  # v·e [n, E]
@@ -276,7 +270,7 @@ class TritonKernels(Kernels):
         return out
 
     def slopes(self, weight: Tensor, query: Tensor, rows: Tensor, norm: int) -> Tensor:
-        """Return Σₑ weight[n, E]·∂‖q − e‖/∂q [n, D]; in norm 2 the weight is by the distance."""
+        """Return Σₑ weight[n, E]·∂‖q − e‖/∂q [n, D]; in norm 2 the weight is divided by ‖q − e‖."""
         n, entities, (queries, at_once) = len(query), len(rows), (16, 512)
         parts = triton.cdiv(entities, at_once)
         out = query.new_empty(parts, *query.shape)

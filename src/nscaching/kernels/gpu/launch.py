@@ -1,4 +1,4 @@
-"""How kernels that score candidates are launched."""
+"""Launch parameters of kernels that score candidates."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from nscaching.models import Form
 
 __all__ = ["CHUNK", "warps_of"]
 
-# Numbers of the candidates' rows that a refresh holds at once; more warps or longer pieces were
+# Numbers of each candidate's row that a kernel holds at once; more warps or longer pieces were
 # slower on an H200.
 CHUNK = 16
 
-
-# Numbers that a thread holds of them where rows are read more than once (of 255 registers).
+# Numbers that a thread holds of the rows where rows are read more than once (of 255 registers).
 HELD = 224
-# Warps that a program may have; beyond, numbers go to slower memory.
+# Most warps of a program; with more, registers spill to slower memory.
 MOST_WARPS = 32
 
 
 def warps_of(form: Form | None, candidates: int, size: int) -> int:
-    """Return how many warps score a power of two of candidates, rows of so many numbers."""
+    """Return the number of warps for a power of two of candidates with rows of this size."""
     if form is not Form.SHIFTED:
         return max(4, candidates // 64)
     threads = candidates * math.ceil(size / CHUNK) * CHUNK / HELD

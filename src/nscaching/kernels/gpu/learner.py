@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 import triton
 from torch import Tensor
 
 from nscaching.kernels.batch import Batch, Negatives
-from nscaching.kernels.codes import COMPLEX, DIRECTIONS, FORMS, KINDS, TRANSD, UNIT
+from nscaching.kernels.codes import COMPLEX, FORMS
+from nscaching.kernels.compiled import CompiledLearner
 from nscaching.kernels.gpu import adam, candidates, cubes, step
 from nscaching.kernels.gpu.launch import CHUNK, warps_of
-from nscaching.kernels.learner import BETAS, Learner, Learning, slopes_of_many
+from nscaching.kernels.learner import Learning
 from nscaching.kernels.losses import LOGISTIC_ZERO
-from nscaching.kernels.state import State, join, part
+from nscaching.kernels.optimizers import BETAS
+from nscaching.kernels.state import State
 from nscaching.models import Model
 
 __all__ = ["TritonLearner"]
@@ -24,34 +25,27 @@ __all__ = ["TritonLearner"]
 MOST_PARTIAL = 8192
 # Candidates that one program scores.
 MOST_AT_ONCE = 128
-# Candidates that one program at least goes through for their gradients, one after the other: a
-# query's own gradient costs about as much as one of them. More programs than these wait in line.
+# Least number of candidates whose gradients one program adds, one after the other: the query's own
+# gradient costs about as much as one of them. Programs beyond the most would wait for others.
 LEAST_SHARE, MOST_PROGRAMS = 4, 8192
 
 
-class TritonLearner(Learner):
-    """Gradient steps of the models whose gradients are compiled; keeps their rows ready."""
+class TritonLearner(CompiledLearner):
+    """Gradient steps of kernels that Triton compiles.
+
+    ``rows``, ``relations``, ``directions`` and ``shift`` are what the kernels score by.
+    """
 
     def __init__(self, model: Model, learning: Learning) -> None:
-        self.model, self.learning, self.kind = model, learning, KINDS[type(model)]
+        super().__init__(model, learning)
         device = model.entity.device
-        self.tables = {name: table.detach() for name, table in model.named_parameters()}
-        self.means = {name: torch.zeros_like(table) for name, table in self.tables.items()}
-        self.squares = {name: torch.zeros_like(table) for name, table in self.tables.items()}
-        self.unit = UNIT.get(self.kind, ())
-        self.ready = {
-            name: torch.empty_like(table) if name in self.unit else table
-            for name, table in self.tables.items()
-        }
         self.gradients = {
             name: torch.zeros_like(table, dtype=torch.int64)
             for name, table in self.tables.items()
             if name != "entity_projection"
         }
-        self.rows, self.relations = self.ready["entity"], self.ready["relation"]
-        self.direction = DIRECTIONS.get(self.kind, "")
-        self.directions = self.ready[self.direction] if self.direction else self.relations
-        self.projection = "entity_projection" if self.kind == TRANSD else ""
+        self.rows, self.relations = self.vectors["entity"], self.vectors["relation"]
+        self.directions = self.vectors[self.direction] if self.direction else self.relations
         self.shift = self.rows.new_empty(model.entities if self.projection else 1)
         self.g_shift = torch.zeros_like(self.shift, dtype=torch.int64)
         self.touched = {
@@ -65,8 +59,7 @@ class TritonLearner(Learner):
         self.betas = torch.tensor(BETAS, dtype=torch.float64, device=device)
         self.powers = torch.ones(2, dtype=torch.float64, device=device)  # β₁ᵗ, β₂ᵗ
         # A program moves some rows; their partial sums of squares follow one another.
-        size = self.rows.shape[1]
-        self.block = triton.next_power_of_2(size)
+        self.block = triton.next_power_of_2(self.rows.shape[1])
         self.at_once = max(1, 1024 // self.block)
         self.programs = {
             name: triton.cdiv(len(self.tables[name]), self.at_once) for name in self.gradients
@@ -74,44 +67,38 @@ class TritonLearner(Learner):
         self.partial = torch.zeros(sum(self.programs.values()), device=device)
         self.losses = self.teachings = torch.empty(0, device=device)
         self.own_sums = torch.zeros(4, dtype=torch.float64, device=device)
-        """Where there is no loss of its own to report: what is added here, nobody reads."""
+        """Takes the sums of steps that have no loss to report; nobody reads them."""
+
+    @property
+    def steps(self) -> int:
+        """The number of steps, from β₂ᵗ: counted on the GPU, where CUDA graphs replay steps."""
+        power = max(float(self.powers[1]), 1e-300)  # beyond, the number makes no difference
+        return round(math.log(power) / math.log(BETAS[1]))
+
+    @steps.setter
+    def steps(self, steps: int) -> None:
+        self.powers.copy_(self.betas**steps)
 
     def reload(self) -> None:
-        """Make all rows ready anew."""
-        for name in self.unit:
-            self.ready[name].copy_(F.normalize(self.tables[name]))
+        """Rebuild rows, relations, directions, shift and rounded rows from the parameters."""
+        super().reload()
         if self.projection:
             self.shift.copy_((self.rows * self.tables[self.projection]).sum(1))
         if self.rounded is not None:
             self.rounded.copy_(self.rows)
 
-    def checkpoint(self) -> State:
-        """Return means, squares, steps and the powers of β; and the rows that are ready."""
-        power = max(float(self.powers[1]), 1e-300)  # beyond that, the number makes no difference
-        steps = round(math.log(power) / math.log(BETAS[1]))
-        ready = {name: self.ready[name] for name in self.unit}
-        rows = {"powers": self.powers, "gpu_shift": self.shift}
-        tables = join(mean=self.means, square=self.squares, ready=ready, rows=rows)
-        return tables | join(steps=dict.fromkeys(self.tables, steps))
+    def own_state(self) -> dict[str, Tensor]:
+        """Return the powers of β and the shifts."""
+        return {"powers": self.powers, "gpu_shift": self.shift}
 
     def restore(self, state: State) -> None:
-        """Take what a checkpoint holds; another kind of learner leaves no rows that are ready."""
-        for kind, tables in (("mean", self.means), ("square", self.squares)):
-            for name, table in tables.items():
-                table.copy_(state[f"{kind}.{name}"])
-        self.reload()
-        if "rows.powers" in state:
-            self.powers.copy_(state["rows.powers"])
-            self.shift.copy_(state["rows.gpu_shift"])
-            for name in self.unit:
-                self.ready[name].copy_(state[f"ready.{name}"])
-            if self.rounded is not None:
-                self.rounded.copy_(self.rows)
-        else:
-            self.powers.copy_(self.betas ** max(part(state, "steps").values()))
+        """Take the state of a checkpoint."""
+        super().restore(state)
+        if self.rounded is not None:
+            self.rounded.copy_(self.rows)
 
     def rounded_rows(self) -> Tensor:
-        """Return the ready rows in bfloat16; from now on each step keeps them so."""
+        """Return the rows in bfloat16; from now on each step rounds the rows that it moves."""
         if self.rounded is None:
             self.rounded = self.rows.bfloat16()
         return self.rounded
@@ -119,10 +106,13 @@ class TritonLearner(Learner):
     def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
         """Learn from a batch; the negatives of a triple replace all its head or all its tail."""
         self._make_room(len(batch))
-        if negatives.head.shape[1] == 1 and self.learning.compiled and not negatives.adversarial:
+        if self.is_single(negatives):
             self._learn_from_one(batch, negatives)
         else:
-            self._learn_from_many(batch, negatives)
+            given, loss, teaching = self.slopes(batch, negatives)
+            self.losses[: len(batch)].copy_(loss)
+            self.teachings[: len(batch)].copy_(teaching)
+            self._add_gradients(batch, *given)
         if self.learning.cubes:
             self._penalise(batch)
         self._move(len(batch), sums)
@@ -141,18 +131,12 @@ class TritonLearner(Learner):
 
     def _penalise(self, batch: Batch) -> None:
         shape = self._shape()
-        del shape["NORM"]  # of scores, which the penalty does not know
+        del shape["NORM"]  # of scores: the penalty needs none
         cubes.penalise[(len(batch),)](
             batch.head, batch.relation, batch.tail, self.rows, self.relations,
             self.gradients["entity"], self.gradients["relation"], *self.touched.values(),
             float(self.learning.cubes), **shape, num_warps=1,
         )  # fmt: skip
-
-    def _learn_from_many(self, batch: Batch, negatives: Negatives) -> None:
-        replace, entity, loss, teaching, slopes = slopes_of_many(self, batch, negatives)
-        self.losses[: len(batch)].copy_(loss)
-        self.teachings[: len(batch)].copy_(teaching)
-        self._add_gradients(batch, replace, entity, slopes)
 
     def _add_gradients(
         self, batch: Batch, replace_head: Tensor, entity: Tensor, slopes: Tensor
@@ -200,17 +184,18 @@ class TritonLearner(Learner):
         """Let Adam move all rows by the gradients of n triples."""
         size = self.rows.shape[1]
         self.powers *= self.betas
+        decay = self.learning.weight_decay * n
         first, last = 0, list(self.programs)[-1]
         for name, programs in self.programs.items():
             shifted = bool(self.projection) and name == "entity"
             rounding = name == "entity" and self.rounded is not None
             projection = self.projection if shifted else name
             adam.adam[(programs,)](
-                *self._state(name), self.gradients[name], self.ready[name],
-                self.rounded if rounding else self.ready[name],
+                *self._state(name), self.gradients[name], self.vectors[name],
+                self.rounded if rounding else self.vectors[name],
                 *self._state(projection), self.shift, self.g_shift,
                 self.touched["entity" if name == "entity" else "relation"],
-                self.powers, self.partial, first, self.learning.lr, self.learning.weight_decay,
+                self.powers, self.partial, first, self.learning.lr, decay,
                 len(self.tables[name]), D=size, BLOCK=self.block, ROWS=self.at_once,
                 UNIT=name in self.unit, SHIFTED=shifted, ROUNDED=rounding,
                 ROWS_ONLY=self.learning.rows, LAST=name in ("entity", last), num_warps=4,

@@ -137,7 +137,7 @@ def count(
     scores, answer, known_start, known_end, known, out, n, E,
     FILTERED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Count what is above, level and wrong in one row of scores; out is [3, n]."""
+    """Count scores above the answer's, equal to it, and non-finite in one row; out is [3, n]."""
     i = tl.program_id(0)
     row = scores + i.to(tl.int64) * E
     lane = tl.arange(0, BLOCK)

@@ -13,7 +13,7 @@ __all__ = ["claim", "refresh"]
 
 @triton.jit
 def claim(key, owner, B, BLOCK: tl.constexpr):
-    """Let one of the positions that share a key own it: whichever, the refresh is the same."""
+    """Choose one owner among the positions that share a key; any owner refreshes alike."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     k = tl.load(key + i, i < B, -1)
     tl.store(owner + k, i, (i < B) & (k >= 0))
@@ -74,7 +74,7 @@ def refresh(
 
     # The N1 largest: above a threshold all, level with it until the row is full. Halving the
     # interval until N1 are at or above its middle takes a dozen counts, less than a sort.
-    # Infinite scores are taken for the largest numbers, which compare and can be halved.
+    # The largest number stands for infinite scores: unlike infinity, it can be halved.
     value = tl.minimum(tl.maximum(value, -3.4028234e38), 3.4028234e38)
     value = tl.where(valid, value, float("-inf"))
     low = tl.min(tl.where(valid, value, float("inf")), 0)

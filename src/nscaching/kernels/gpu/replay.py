@@ -23,7 +23,7 @@ class Replay:
         self.step, self.phase = step, phase
         self.rows: dict[int, Tensor] = {}
         self.graphs: dict[tuple[int, object], torch.cuda.CUDAGraph | None] = {}
-        # Recording must not wait for another stream, such as one that autograd remembers.
+        # Recording must not wait for another stream, such as one in autograd's memory.
         self.stream = torch.cuda.Stream()
 
     def __call__(self, rows: Tensor) -> None:
@@ -49,13 +49,13 @@ class Replay:
         graph.replay()
 
     def _record(self, rows: Tensor) -> torch.cuda.CUDAGraph:
-        # The graphs of an earlier training, freed while this one is recorded, would spoil it.
+        # Freeing the graphs of an earlier training during the recording would spoil this graph.
         gc.collect()
         collects = gc.isenabled()
         gc.disable()
         try:
             graph = torch.cuda.CUDAGraph()
-            # Other threads may use the GPU meanwhile, as for a snapshot of the cache.
+            # Other threads may use the GPU during the recording, as for a snapshot of the cache.
             mode = "thread_local"
             with torch.cuda.graph(graph, stream=self.stream, capture_error_mode=mode):
                 self.step(rows)

@@ -1,18 +1,40 @@
-"""Scores of the candidates of a query, compiled for GPUs: what a draw and a refresh choose by."""
+"""Scores of the candidates of a query, for draws and refreshes, compiled for GPUs."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-from nscaching.kernels.gpu.forms import COMPLEX, GIVEN, TRANSD, TRANSE, TRANSH, project_prelude
+from nscaching.kernels.gpu.forms import COMPLEX, GIVEN, TRANSD, TRANSE, TRANSH, times
 from nscaching.kernels.gpu.rank import MODULI
 
 __all__ = ["scores"]
 
 
 @triton.jit
-def shifts(
+def shift_of_anchor(a, shift, v, D: tl.constexpr, CHUNK: tl.constexpr, KIND: tl.constexpr):
+    """Return s and c of the projection P(a) = c·(a + s·v) of the row at ``a``."""
+    s = 0.0
+    scale = 1.0
+    if KIND == TRANSH:
+        for d0 in tl.static_range(0, D, CHUNK):
+            d = d0 + tl.arange(0, CHUNK)
+            a_d = tl.load(a + d, d < D, 0.0)
+            s -= tl.sum(a_d * tl.load(v + d, d < D, 0.0), 0)
+    if KIND == TRANSD:
+        s = shift
+        square = 0.0
+        for d0 in tl.static_range(0, D, CHUNK):
+            d = d0 + tl.arange(0, CHUNK)
+            a_d = tl.load(a + d, d < D, 0.0)
+            a_d += s * tl.load(v + d, d < D, 0.0)
+            square += tl.sum(a_d * a_d, 0)
+        scale = 1.0 / tl.maximum(tl.sqrt(square), 1e-12)
+    return s, scale
+
+
+@triton.jit
+def shifts_of_candidates(
     e, place, valid, v, shift,
     C: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr,
     UNIT: tl.constexpr, HAS_SHIFT: tl.constexpr,
@@ -66,10 +88,10 @@ def scores(
     a_shift = 0.0
     if KIND == TRANSD:
         a_shift = tl.load(shift + a_id)
-    s, scale = project_prelude(a, a_shift, v, D, CHUNK, KIND)
+    s, scale = shift_of_anchor(a, a_shift, v, D, CHUNK, KIND)
     e = rows + place * D
     if FORM == 2:
-        s_e, scale_e = shifts(e, place, valid, v, shift, C, D, CHUNK, UNIT, HAS_SHIFT)
+        s_e, scale_e = shifts_of_candidates(e, place, valid, v, shift, C, D, CHUNK, UNIT, HAS_SHIFT)
     HALF: tl.constexpr = D // 2
     PAIRS: tl.constexpr = (KIND == COMPLEX) or ((FORM == 1) and (NORM == MODULI))
     END: tl.constexpr = HALF if PAIRS else D
@@ -87,9 +109,8 @@ def scores(
                 a_im = tl.load(a + HALF + d, inner, 0.0)
                 r_im = sign * tl.load(r + HALF + d, inner, 0.0)
                 e_im = tl.load(e[:, None] + HALF + d[None, :], inside, 0.0).to(tl.float32)
-                q_im = a_d * r_im + a_im * r_d
+                q_d, q_im = times(a_d, a_im, r_d, r_im)
                 value += tl.sum(e_im * q_im[None, :], 1)
-                q_d = a_d * r_d - a_im * r_im
             elif KIND == TRANSE:
                 q_d = a_d + sign * r_d
             elif (KIND == TRANSH) or (KIND == TRANSD):

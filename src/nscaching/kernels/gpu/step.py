@@ -1,7 +1,7 @@
-"""Scores, loss and gradients compiled for GPUs, for the models whose gradients are here.
+"""Scores, loss and gradients of triples with one negative each, compiled for GPUs.
 
-Gradients are by ready rows, as on CPUs (``cpu.step``). They are summed as whole numbers, in units
-of 2⁻³⁶: sums of those do not depend on the order in which thousands of programs add to them, so
+Gradients are by normalized rows, as on CPUs (``cpu.step``). They are summed as whole numbers, in
+units of 2⁻³⁶: such sums do not depend on the order in which thousands of programs add to them, so
 the same seed gives the same run, bit for bit. Adam divides by a gradient's size plus 1e-8; the
 unit is a thousandth of that.
 """
@@ -11,13 +11,21 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from nscaching.kernels.gpu.forms import COMPLEX, DISTMULT, TRANSD, TRANSE, TRANSH
+from nscaching.kernels.gpu.forms import (
+    COMPLEX,
+    DISTMULT,
+    TRANSD,
+    TRANSE,
+    TRANSH,
+    conj_times,
+    times,
+)
 
 __all__ = ["UNITS", "gradients"]
 
 UNITS = tl.constexpr(float(2**36))
-# What a program may add to a gradient at once: 2¹⁵ such sums can share a row. (In a batch with many
-# negatives more may, of a size that only a training that diverges has.)
+# The most that a program adds to a gradient at once: a row has room for 2¹⁵ such sums. (A batch
+# with many negatives may add more, but sums so large occur only where a training diverges.)
 MOST = tl.constexpr(float(2**12))
 
 
@@ -102,11 +110,31 @@ def learn(positive, negative, margin, zero, LOGISTIC: tl.constexpr):
         down = 1.0 / (1.0 + tl.exp(-negative))
     else:
         loss = margin - positive + negative
-        loss = tl.where(loss <= 0, 0.0, loss)  # unlike the maximum, which hides what is no number
+        loss = tl.where(loss <= 0, 0.0, loss)  # unlike the maximum, which hides NaN
         teaching = loss > 0
         down = tl.where(teaching, 1.0, 0.0)
         up = -down
     return loss, teaching, up, down
+
+
+@triton.jit
+def complex_back(slope, H, H_im, R, R_im, T, T_im):
+    """Return slope·∂f of ComplEx: the real parts by h, r and t, then the imaginary parts."""
+    by_h, by_h_im = conj_times(R, R_im, T, T_im)
+    by_r, by_r_im = conj_times(H, H_im, T, T_im)
+    by_t, by_t_im = times(H, H_im, R, R_im)
+    return (
+        slope * by_h, slope * by_r, slope * by_t,
+        slope * by_h_im, slope * by_r_im, slope * by_t_im,
+    )  # fmt: skip
+
+
+@triton.jit
+def by_entity(new_head, by_h, by_t, by_x, by_y):
+    """Return the gradients by head, tail and the other entity, which is head x or tail y."""
+    to_h = tl.where(new_head, by_h, by_h + by_x)
+    to_t = tl.where(new_head, by_t + by_y, by_t)
+    return to_h, to_t, tl.where(new_head, by_x, by_y)
 
 
 @triton.jit
@@ -137,45 +165,21 @@ def gradients(
     R = tl.load(relations + r * D + d, inside, 0.0)
     X = tl.where(new_head, Z, H)
     Y = tl.where(new_head, T, Z)
-    if (KIND == DISTMULT) or (KIND == COMPLEX):
-        if KIND == DISTMULT:
-            positive = tl.sum(H * R * T, 0)
-            negative = tl.sum(X * R * Y, 0)
-        else:
-            H_im = tl.load(rows + h * D + HALF + d, inside, 0.0)
-            T_im = tl.load(rows + t * D + HALF + d, inside, 0.0)
-            Z_im = tl.load(rows + other * D + HALF + d, inside, 0.0)
-            R_im = tl.load(relations + r * D + HALF + d, inside, 0.0)
-            X_im = tl.where(new_head, Z_im, H_im)
-            Y_im = tl.where(new_head, T_im, Z_im)
-            positive = tl.sum((H * R - H_im * R_im) * T + (H * R_im + H_im * R) * T_im, 0)
-            negative = tl.sum((X * R - X_im * R_im) * Y + (X * R_im + X_im * R) * Y_im, 0)
-        loss, teaching, up, down = learn(positive, negative, margin, zero, LOGISTIC)
-        up, down = tl.where(same, up + down, up), tl.where(same, 0.0, down)
-        tl.store(losses + i, loss)
-        tl.store(teachings + i, teaching.to(tl.float32))
-        inside = inside & (tl.abs(up) + tl.abs(down) + tl.zeros([BLOCK], tl.float32) > 0)
-        if KIND == DISTMULT:
-            by_h, by_t = up * R * T, up * H * R
-            by_x, by_y = down * R * Y, down * X * R
-            by_r = up * H * T + down * X * Y
-        else:
-            by_h = up * (R * T + R_im * T_im)
-            by_h_im = up * (R * T_im - R_im * T)
-            by_t = up * (H * R - H_im * R_im)
-            by_t_im = up * (H * R_im + H_im * R)
-            by_x = down * (R * Y + R_im * Y_im)
-            by_x_im = down * (R * Y_im - R_im * Y)
-            by_y = down * (X * R - X_im * R_im)
-            by_y_im = down * (X * R_im + X_im * R)
-            by_r = up * (H * T + H_im * T_im) + down * (X * Y + X_im * Y_im)
-            by_r_im = up * (H * T_im - H_im * T) + down * (X * Y_im - X_im * Y)
-            to_h = tl.where(new_head, by_h_im, by_h_im + by_x_im)
-            to_t = tl.where(new_head, by_t_im + by_y_im, by_t_im)
-            add_whole(g_rows + h * D + HALF + d, to_h, inside)
-            add_whole(g_rows + t * D + HALF + d, to_t, inside)
-            add_whole(g_rows + other * D + HALF + d, tl.where(new_head, by_x_im, by_y_im), inside)
-            add_whole(g_relations + r * D + HALF + d, by_r_im, inside)
+
+    if KIND == DISTMULT:
+        positive = tl.sum(H * R * T, 0)
+        negative = tl.sum(X * R * Y, 0)
+    elif KIND == COMPLEX:
+        H_im = tl.load(rows + h * D + HALF + d, inside, 0.0)
+        T_im = tl.load(rows + t * D + HALF + d, inside, 0.0)
+        Z_im = tl.load(rows + other * D + HALF + d, inside, 0.0)
+        R_im = tl.load(relations + r * D + HALF + d, inside, 0.0)
+        X_im = tl.where(new_head, Z_im, H_im)
+        Y_im = tl.where(new_head, T_im, Z_im)
+        true_re, true_im = times(H, H_im, R, R_im)
+        false_re, false_im = times(X, X_im, R, R_im)
+        positive = tl.sum(true_re * T + true_im * T_im, 0)
+        negative = tl.sum(false_re * Y + false_im * Y_im, 0)
     else:
         V = R
         s_h = 0.0
@@ -191,33 +195,43 @@ def gradients(
         difference = p_h + R - p_t
         false = tl.where(new_head, p_o + R - p_t, p_h + R - p_o)
         positive, negative = -length(difference, NORM), -length(false, NORM)
-        loss, teaching, up, down = learn(positive, negative, margin, zero, LOGISTIC)
-        up, down = tl.where(same, up + down, up), tl.where(same, 0.0, down)
-        tl.store(losses + i, loss)
-        tl.store(teachings + i, teaching.to(tl.float32))
-        inside = inside & (tl.abs(up) + tl.abs(down) + tl.zeros([BLOCK], tl.float32) > 0)
+
+    loss, teaching, up, down = learn(positive, negative, margin, zero, LOGISTIC)
+    up, down = tl.where(same, up + down, up), tl.where(same, 0.0, down)
+    tl.store(losses + i, loss)
+    tl.store(teachings + i, teaching.to(tl.float32))
+    active = tl.abs(up) + tl.abs(down) > 0
+    inside = inside & (tl.abs(up) + tl.abs(down) + tl.zeros([BLOCK], tl.float32) > 0)
+
+    if KIND == DISTMULT:
+        by_h, by_t, by_o = by_entity(new_head, up * R * T, up * H * R, down * R * Y, down * X * R)
+        by_r = up * H * T + down * X * Y
+    elif KIND == COMPLEX:
+        by_h, by_r, by_t, h_im, r_im, t_im = complex_back(up, H, H_im, R, R_im, T, T_im)
+        by_x, of_r, by_y, x_im, of_r_im, y_im = complex_back(down, X, X_im, R, R_im, Y, Y_im)
+        by_h, by_t, by_o = by_entity(new_head, by_h, by_t, by_x, by_y)
+        h_im, t_im, o_im = by_entity(new_head, h_im, t_im, x_im, y_im)
+        by_r += of_r
+        add_whole(g_rows + h * D + HALF + d, h_im, inside)
+        add_whole(g_rows + t * D + HALF + d, t_im, inside)
+        add_whole(g_rows + other * D + HALF + d, o_im, inside)
+        add_whole(g_relations + r * D + HALF + d, r_im + of_r_im, inside)
+    else:
         slope = slope_of(difference, positive, up, NORM)
         false_slope = slope_of(false, negative, down, NORM)
         by_r = slope + false_slope
         # The gradients by the projections: a tail enters with a minus.
-        to_h = tl.where(new_head, slope, slope + false_slope)
-        to_t = tl.where(new_head, -slope - false_slope, -slope)
-        to_o = tl.where(new_head, false_slope, -false_slope)
+        to_h, to_t, to_o = by_entity(new_head, slope, -slope, false_slope, -false_slope)
         by_h, v_h, of_h = project_back(to_h, p_h, s_h, c_h, H, V, KIND)
         by_t, v_t, of_t = project_back(to_t, p_t, s_t, c_t, T, V, KIND)
         by_o, v_o, of_o = project_back(to_o, p_o, s_o, c_o, Z, V, KIND)
         if KIND != TRANSE:
             add_whole(g_directions + r * D + d, v_h + v_t + v_o, inside)
         if KIND == TRANSD:
-            active = tl.abs(up) + tl.abs(down) > 0
             add_whole(g_shift + h, of_h, active)
             add_whole(g_shift + t, of_t, active)
             add_whole(g_shift + other, of_o, active)
-    if (KIND == DISTMULT) or (KIND == COMPLEX):
-        by_o = tl.where(new_head, by_x, by_y)
-        by_h = tl.where(new_head, by_h, by_h + by_x)
-        by_t = tl.where(new_head, by_t + by_y, by_t)
-    active = tl.abs(up) + tl.abs(down) > 0
+
     tl.store(touched + h, 1, active)
     tl.store(touched + t, 1, active)
     tl.store(touched + other, 1, active)

@@ -1,0 +1,97 @@
+"""Operations on vectors that other compiled loops are made of.
+
+Each is a function of its own: so the compiler makes good loops of them. No loop both stores and
+sums: such a loop is compiled twice, where its arrays lie decides which version runs, and the last
+bit of the sum would depend on it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from nscaching.kernels.cpu.random import COMPILE
+from nscaching.models import MODULI
+
+__all__ = ["AHEAD", "ONE", "TINY", "ZERO", "add", "conj_times", "distance", "dot", "fetch", "times"]
+
+ZERO, ONE = np.float32(0), np.float32(1)
+TINY = np.float32(1e-12)  # the least length that a vector is divided by
+
+# Rows are fetched this many candidates ahead, a cache line (of 16 numbers) at a time.
+AHEAD, LINE = 8, 16
+
+
+@intrinsic
+def _prefetch(typing, table, row, column):
+    """Ask for the cache line of table[row, column] before it is needed."""
+
+    def generate(context, builder, signature, args):
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        place = cgutils.get_item_pointer(
+            context, builder, signature.args[0], array, list(args[1:]), wraparound=False
+        )
+        pointer = ir.PointerType(ir.IntType(8))
+        flag = ir.IntType(32)
+        function = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
+        call = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0")
+        read, keep, data = (ir.Constant(flag, value) for value in (0, 3, 1))
+        builder.call(call, [builder.bitcast(place, pointer), read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(table, types.intp, types.intp), generate
+
+
+@njit(**COMPILE)
+def fetch(rows, row):
+    """Ask for a row before it is needed."""
+    for line in range(0, rows.shape[1], LINE):
+        _prefetch(rows, np.intp(row), line)
+
+
+@njit(**COMPILE)
+def add(total, part):
+    for i in range(total.size):
+        total[i] += part[i]
+
+
+@njit(**COMPILE)
+def dot(a, b):
+    total = ZERO
+    for i in range(a.size):
+        total += a[i] * b[i]
+    return total
+
+
+@njit(**COMPILE)
+def distance(a, b, norm):
+    total = ZERO
+    if norm == 1:
+        for i in range(a.size):
+            total += abs(a[i] - b[i])
+        return total
+    if norm == MODULI:
+        half = a.size // 2
+        for i in range(half):
+            real, imaginary = a[i] - b[i], a[half + i] - b[half + i]
+            total += np.sqrt(real * real + imaginary * imaginary)
+        return total
+    for i in range(a.size):
+        difference = a[i] - b[i]
+        total += difference * difference
+    return np.sqrt(total)
+
+
+@njit(**COMPILE)
+def times(a_re, a_im, b_re, b_im):
+    """Return real and imaginary part of a·b."""
+    return a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re
+
+
+@njit(**COMPILE)
+def conj_times(a_re, a_im, b_re, b_im):
+    """Return real and imaginary part of conj(a)·b."""
+    return a_re * b_re + a_im * b_im, a_re * b_im - a_im * b_re

@@ -46,6 +46,12 @@ class Sampler(ABC):
     has_cache: ClassVar[bool] = False
     """Whether it refreshes a cache of the keys of a batch."""
 
+    has_generator: ClassVar[bool] = False
+    """Whether a second model, the generator, proposes the negatives and learns."""
+
+    scores_all: ClassVar[bool] = False
+    """Whether the generator scores all entities for each triple; autograd makes its gradients."""
+
     usual_count: ClassVar[int] = 1
     """Negatives of each triple where the configuration leaves it open."""
 

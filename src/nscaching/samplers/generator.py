@@ -40,6 +40,7 @@ class Generating(Sampler):
     """
 
     one_side = True
+    has_generator = True
 
     def __init__(
         self,
@@ -149,6 +150,7 @@ class KBGAN(Generating):
 class IGAN(Generating):
     """Wang et al., 2018: the generator gives a distribution over all entities."""
 
+    scores_all = True
     scorer: AutogradLearner
 
     def new_scorer(self, learning: Learning) -> AutogradLearner:

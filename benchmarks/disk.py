@@ -15,9 +15,8 @@ from typing import Any
 
 from nscaching import KnowledgeGraph, files, train
 from nscaching.config import TrainConfig
-from nscaching.training import memory
 from nscaching.training import recorder as recording
-from nscaching.training.memory import lasting
+from nscaching.training.memory import Statement
 
 SETTINGS = {"dim": 50, "n1": 10, "n2": 10, "epochs": 2, "validate_every": 1, "batch_size": 2048}
 TRAININGS: tuple[dict[str, Any], ...] = (
@@ -60,9 +59,10 @@ def main() -> None:
     print("| | checkpoints: stated | taken | all files: stated | taken |\n|---|---|---|---|---|")
     for asked in TRAININGS:
         config = TrainConfig.from_dict({**SETTINGS, "device": "cpu", "threads": 1, **asked})
-        stated = lasting.run_folder(memory.Plan(graph, config))
+        items = Statement(graph, config, Path()).items
+        stated = {item.what: item.bytes for item in items if item.place == "disk"}
         saved, every = measure(graph, config)
-        sizes = stated["checkpoints"], saved, sum(stated.values()), every
+        sizes = stated["run folder: checkpoints"], saved, sum(stated.values()), every
         words = ", ".join(str(value) for name, value in asked.items() if name != "dim")
         print(f"| {words} | " + " | ".join(f"{size / 1e6:.1f} MB" for size in sizes) + " |")
 

@@ -1,4 +1,4 @@
-"""The memory that a training was said to need, and what it took: some steps and a ranking.
+"""Compare the stated memory of a training run with its real peak: some steps and a ranking.
 
 python benchmarks/memory.py --entities 2000000 --triples 10000000 --dim 50 --n1 10
 """
@@ -16,8 +16,8 @@ import torch
 
 from nscaching import KnowledgeGraph, TrainConfig
 from nscaching.cli.show import memory as show
-from nscaching.training.memory import Plan, readable, state
-from nscaching.training.memory.machine import peak_memory
+from nscaching.training.machine import memory_held
+from nscaching.training.memory import Statement, readable
 from nscaching.training.trainer import Trainer
 
 
@@ -61,7 +61,7 @@ def main() -> None:
     graph = random_graph(*sizes)
     config = TrainConfig(n2=asked["n1"], **asked)
     forget_peak()
-    stated = state(Plan(graph, config))
+    stated = Statement(graph, config)
     began = time.perf_counter()
     torch.set_num_threads(config.threads)
     trainer = Trainer(graph, config)
@@ -72,12 +72,12 @@ def main() -> None:
     trained = time.perf_counter() - began - ready
     trainer.keep(1)
     trainer.rank("valid", 1)
-    needs, took = stated.total("memory"), peak_memory()
+    needs, took = stated.peak("memory"), memory_held("VmHWM")
     if as_json:
         print(json.dumps({"stated": needs, "taken": took}))
         return
     if config.device == "cuda":
-        gpu, used = stated.total("GPU memory"), torch.cuda.max_memory_reserved()
+        gpu, used = stated.peak("GPU memory"), torch.cuda.max_memory_reserved()
         print(f"GPU memory: stated {readable(gpu)}, taken {readable(used)} (PyTorch's share)")
     show(stated, as_json=False)
     print(f"stated {readable(needs)}, taken {readable(took)}: {needs / took:.2f} times as much")

@@ -1,4 +1,4 @@
-"""The statement of what a training needs: exact for what lasts, and near for the whole."""
+"""The statement of a training run: exact persistent bytes, and a peak near the real one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -14,18 +15,19 @@ import pytest
 import torch
 
 from helpers import TINY, Hearing, random_graph
-from nscaching import TrainConfig, UserError, train
+from nscaching import KnowledgeGraph, TrainConfig, UserError, train
 from nscaching.cli.main import main
 from nscaching.data.index import Side
 from nscaching.errors import Stopped
 from nscaching.kernels import AutogradLearner
 from nscaching.models import MODELS
-from nscaching.training.memory import Plan, lasting, machine, passing, readable, state
-from nscaching.training.memory.fitting import remedies
+from nscaching.training import machine, memory
+from nscaching.training.memory import Statement, readable
 from nscaching.training.trainer import Trainer
 
 GRAPH = random_graph(entities=20, train=90, valid=30, test=30)
 ROOT = Path(__file__).parents[1]
+STEP, CHUNK = "transient: a training step", "transient: a chunk of a ranking"
 
 SETTINGS = [
     *({"model": name} for name in MODELS.names()),
@@ -46,22 +48,32 @@ SETTINGS = [
 ]
 
 
-def made(**settings):
-    return Plan(GRAPH, TrainConfig.from_dict({**TINY, **settings}))
+def config_of(**settings):
+    return TrainConfig.from_dict({**TINY, **settings})
+
+
+def stated(config, graph=GRAPH, out=None, snapshots=0):
+    """Return the bytes of each item of a statement; an item that is not stated has none."""
+    return Counter(
+        {
+            item.what.split(": ")[0] if item.what.startswith(("param", "caches")) else item.what:
+            item.bytes
+            for item in Statement(graph, config, out, snapshots).items
+        }
+    )  # fmt: skip
 
 
 def test_snapshots_are_counted_where_they_are_kept(tmp_path):
-    caches = lasting.caches(made())
+    caches = stated(config_of())["caches"]
 
-    def stated(count, out):
-        plan = dataclasses.replace(made(), snapshots=count)
-        items = {item.what: item.bytes for item in state(plan, out).items}
-        return [items.get(name, 0) for name in ("snapshots of the caches", "run folder: snapshots")]
+    def counted(count, out, **settings):
+        found = stated(config_of(**settings), out=out, snapshots=count)
+        return [found["snapshots of the caches"], found["run folder: snapshots"]]
 
-    assert stated(3, None) == [3 * caches, 0]
-    assert stated(3, tmp_path) == [caches, 3 * caches]  # the one that is being written
-    assert stated(0, tmp_path) == [0, 0]
-    assert dataclasses.replace(made(), snapshots=3).changed(n1=2).snapshots == 3
+    assert counted(3, None) == [3 * caches, 0]
+    assert counted(3, tmp_path) == [caches, 3 * caches]  # the one that is being written
+    assert counted(0, tmp_path) == [0, 0]
+    assert counted(3, tmp_path, n1=2) == [caches // 2, 3 * caches // 2]
 
 
 def size(*values):
@@ -79,104 +91,98 @@ def size(*values):
     return total
 
 
+def learner_sizes(learner, model):
+    """Return the bytes of optimizer state, gradients and ready rows of a real learner."""
+    if isinstance(learner, AutogradLearner):
+        kept = list(learner.optimizer.state.values())
+        return size(kept), size([table.grad for table in model.parameters()]), 0
+    own = {name: rows for name, rows in learner.vectors.items() if name in learner.unit}
+    return size(learner.means, learner.squares), 0, size(own, learner.shift, learner.moved)
+
+
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(map(str, s.values())))
-def test_what_lasts_is_exact(settings):
-    plan = made(**settings)
-    trainer = Trainer(GRAPH, plan.config)
+def test_persistent_bytes_are_exact(settings):
+    config = config_of(**settings)
+    found = stated(config)
+    trainer = Trainer(GRAPH, config)
     trainer.epoch(1)
     trainer.keep(1)
     learner, sampler = trainer.learner, trainer.sampler
-    assert lasting.model_state(plan.model) == size(trainer.model.state_dict())
-    assert lasting.best_copy(plan) == size(trainer.best)
-    assert lasting.training_triples(plan) == size(trainer.triples.columns, trainer.triples._order)
-    assert plan.compiled == (not isinstance(learner, AutogradLearner))
-    if plan.compiled:
-        assert lasting.optimizer_state(plan) == size(learner.means, learner.squares)
-        own = {name: rows for name, rows in learner.vectors.items() if name in learner.unit}
-        ready = size(own, learner.shift, learner.moved)
-        assert lasting.gradients(plan) == 0
-    else:
-        assert lasting.optimizer_state(plan) == size(list(learner.optimizer.state.values()))
-        assert lasting.gradients(plan) == size([p.grad for p in trainer.model.parameters()])
-        ready = 0
-    assert lasting.ready_rows(plan) == ready + size(getattr(trainer.kernels, "_seen", None))
+    optimizer, gradients, ready = learner_sizes(learner, trainer.model)
+    assert found["parameters"] == size(trainer.model.state_dict())
+    assert found["copy of the best parameters"] == size(trainer.best)
+    assert found["training triples"] == size(trainer.triples.columns, trainer.triples._order)
+    assert found["optimizer state"] == optimizer
+    assert found["gradients"] == gradients
+    assert found["rows kept ready"] == ready + size(getattr(trainer.kernels, "_seen", None))
     cache = getattr(sampler, "cache", None)
-    assert lasting.caches(plan) == (size(cache.rows) if cache else 0)
+    assert found["caches"] == (size(cache.rows) if cache else 0)
     sides = cache.sides.values() if cache else ()
-    assert lasting.queries_of_keys(plan) == size([(s.anchor, s.relation) for s in sides])
+    assert found["queries of the caches' keys"] == size([(s.anchor, s.relation) for s in sides])
     known = size(sampler.draws._known, sampler.draws._exhausted, getattr(learner, "answers", {}))
-    assert lasting.known_triples(plan) == known
-    if plan.generator is not None:
-        scorer, made_of = sampler.scorer, size(sampler.generator.state_dict())
-        assert plan.compiled_generator == (not isinstance(scorer, AutogradLearner))
-        if plan.compiled_generator:
-            own = {name: rows for name, rows in scorer.vectors.items() if name in scorer.unit}
-            made_of += size(scorer.means, scorer.squares, own, scorer.shift, scorer.moved)
-        else:
-            made_of += size([table.grad for table in sampler.generator.parameters()])
-            made_of += size(list(scorer.optimizer.state.values()))
-        assert lasting.generator(plan) == made_of
+    assert found["known triples"] == known
+    generator = 0
+    if hasattr(sampler, "generator"):
+        generator = size(sampler.generator.state_dict())
+        generator += sum(learner_sizes(sampler.scorer, sampler.generator))
+    assert found["generator"] == generator
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 @pytest.mark.parametrize("generator", ["TransE", "TransD", "ComplEx"])
 def test_compiled_generators(generator):
     graph = random_graph(entities=20, train=6, valid=30, test=30)
-    config = TrainConfig.from_dict(
-        {**TINY, "sampler": "kbgan", "generator": generator, "kernels": "triton"}
-    )
-    plan, trainer = Plan(graph, config), Trainer(graph, config)
+    config = config_of(sampler="kbgan", generator=generator, kernels="triton")
+    found, trainer = stated(config, graph), Trainer(graph, config)
     scorer = trainer.sampler.scorer
-    assert plan.compiled_generator
     assert not isinstance(scorer, AutogradLearner)
     own = {name: rows for name, rows in scorer.vectors.items() if name in scorer.unit}
     real = size(
         trainer.sampler.generator.state_dict(), scorer.means, scorer.squares, scorer.gradients,
         own, scorer.g_shift, scorer.touched, scorer.shift if scorer.projection else [],
     )  # fmt: skip
-    assert lasting.generator(plan) == real
-    # By autograd there would be gradients of whole tables, and rows of each candidate.
-    plain = Plan(graph, dataclasses.replace(config, kernels="reference"))
-    assert passing.training_step(plan) < passing.training_step(plain)
+    assert found["generator"] == real
+    # Autograd would make gradients of whole tables, and rows of each candidate.
+    plain = stated(dataclasses.replace(config, kernels="reference"), graph)
+    assert found[STEP] < plain[STEP]
 
 
 def test_indices_are_bounded():
     graph = random_graph(entities=20, train=90, valid=30, test=30)
-    plan = Plan(graph, TrainConfig.from_dict(TINY))
+    found = stated(config_of(), graph)
     indices = [*graph.train_index.values(), *graph.filter_index.values()]
     real = size([vars(index) for index in indices], graph.train_keys)
-    assert real <= lasting.graph_indices(plan) <= 1.3 * real
-    trainer = Trainer(graph, plan.config)
+    assert real <= found["indices of known answers"] <= 1.3 * real
+    trainer = Trainer(graph, config_of())
     trainer.rank("valid", 1)
     trainer.rank("test", 1)
     asked = [(q.order, q.relation, q.anchor, q.answer) for q in trainer.queries.values()]
     runs = [(k.start, k.end) for q in trainer.queries.values() for k in q._known.values()]
-    assert lasting.ranked_queries(plan) == size(asked, runs)
+    assert found["ranked triples"] == size(asked, runs)
 
 
-def test_indices_that_are_there_count_once(monkeypatch):
+def test_indices_that_were_built_count_once(monkeypatch):
     monkeypatch.setattr(machine, "memory_held", lambda: 10_000_000)
     graph = random_graph(entities=20, train=90, valid=30, test=30)
-    assert lasting.indices_there(graph) == 0
+    assert graph.index_bytes() == 0
     assert graph.train_keys
     assert graph.filter_index
     indices = [*graph.train_index.values(), *graph.filter_index.values()]
     real = size([vars(index) for index in indices], graph.train_keys)
-    assert lasting.indices_there(graph) == real > 0
-    held = state(Plan(graph, TrainConfig.from_dict(TINY))).items[0]
-    assert (held.what, held.bytes) == ("held already: program and data", 10_000_000 - real)
+    assert graph.index_bytes() == real > 0
+    assert stated(config_of(), graph)["program and data, held already"] == 10_000_000 - real
 
 
 def test_files_of_a_run(tmp_path):
-    plan = made(epochs=1)
-    train(GRAPH, plan.config, out=tmp_path / "run")
+    config = config_of(epochs=1)
+    train(GRAPH, config, out=tmp_path / "run")
     files = {file.name: file.stat().st_size for file in (tmp_path / "run").iterdir()}
     header = 600
-    stated = lasting.run_folder(plan)
-    assert 0 <= files["model.safetensors"] - stated["model"] // 2 < header
-    assert 0 <= files["cache.safetensors"] - stated["cache"] < header
+    found = stated(config, out=tmp_path)
+    assert 0 <= files["model.safetensors"] - found["run folder: model"] // 2 < header
+    assert 0 <= files["cache.safetensors"] - found["run folder: cache"] < header
     data = files["triples.safetensors"] + files["vocabulary.json"]
-    assert 0 <= data - stated["data"] < header
+    assert 0 <= data - found["run folder: data"] < header
 
 
 @pytest.mark.parametrize(
@@ -189,30 +195,31 @@ def test_files_of_a_run(tmp_path):
     ],
 )
 def test_checkpoints_of_a_run(tmp_path, settings):
-    plan = made(**settings)
+    config = config_of(**settings)
     with pytest.raises(Stopped):
-        train(GRAPH, plan.config, out=tmp_path / "run", listener=Hearing(stop=lambda: True))
+        train(GRAPH, config, out=tmp_path / "run", listener=Hearing(stop=lambda: True))
     (file,) = (tmp_path / "run" / "checkpoints").iterdir()
-    stated = lasting.run_folder(plan)["checkpoints"] // lasting.CHECKPOINTS
-    best = lasting.best_copy(plan)  # which there is not, before a validation
-    assert 0 <= stated - best - file.stat().st_size < 10_000
+    found = stated(config, out=tmp_path)
+    checkpoint = found["run folder: checkpoints"] // memory.CHECKPOINTS
+    best = found["copy of the best parameters"]  # of which there is none before a validation
+    assert 0 <= checkpoint - best - file.stat().st_size < 10_000
 
 
-def test_nothing_large_is_made_for_a_statement(monkeypatch):
+def test_a_statement_allocates_nothing_large():
     before = machine.memory_held()
-    plan = made(dim=10**7, model="TransR", sampler="igan")  # petabytes
-    assert state(plan).total("memory") > 1 << 50
+    config = config_of(dim=10**7, model="TransR", sampler="igan")  # petabytes
+    assert Statement(GRAPH, config).peak("memory") > 1 << 50
     assert machine.memory_held() - before < 100 << 20
 
 
 @pytest.mark.parametrize("model", ["TransE", "TransH", "TransR", "RESCAL", "ManifoldE"])
-def test_moments_grow_with_what_makes_them(model):
-    small, large = made(model=model, batch_size=4), made(model=model, batch_size=64)
-    assert passing.training_step(small) < passing.training_step(large)
-    assert passing.ranking_chunk(small) == passing.ranking_chunk(large) > 0
+def test_transient_bytes_grow_with_their_cause(model):
+    small, large = (stated(config_of(model=model, batch_size=batch)) for batch in (4, 64))
+    assert small[STEP] < large[STEP]
+    assert small[CHUNK] == large[CHUNK] > 0
 
 
-# The whole, against what a process really takes.
+# The peak, against what a process really takes.
 
 
 @pytest.mark.parametrize("words", ["--model TransE", "--model ComplEx --sampler none"])
@@ -226,13 +233,13 @@ def test_a_process_takes_about_what_was_stated(words):
     assert 0.9 * found["taken"] < found["stated"] < 2 * found["taken"]
 
 
-# What is there.
+# What is available.
 
 
-def test_what_is_there():
-    assert 0 < machine.memory_held() <= machine.peak_memory()
-    assert machine.memory_free() > 0
-    assert machine.disk_free(ROOT / "no" / "such" / "folder") > 0
+def test_what_is_available():
+    assert 0 < machine.memory_held() <= machine.memory_held("VmHWM")
+    assert machine.memory_available() > 0
+    assert machine.disk_available(ROOT / "no" / "such" / "folder") > 0
 
 
 @pytest.mark.parametrize(
@@ -262,7 +269,7 @@ def test_limits_of_groups_count(tmp_path, line, files, free):
         file = tmp_path / "groups" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    assert machine.memory_free(tmp_path / "proc", tmp_path / "groups") == free
+    assert machine.memory_available(tmp_path / "proc", tmp_path / "groups") == free
 
 
 # Refusals.
@@ -272,11 +279,11 @@ def test_limits_of_groups_count(tmp_path, line, files, free):
 def small(monkeypatch):
     """Return a function that leaves a machine with so many bytes beyond what is held."""
 
-    def leave(memory=1 << 40, disk=1 << 40):
+    def leave(left=1 << 40, disk=1 << 40):
         monkeypatch.setattr(machine, "memory_held", lambda: 0)
-        monkeypatch.setattr(machine, "memory_free", lambda: memory)
-        monkeypatch.setattr(machine, "disk_free", lambda path: disk)
-        monkeypatch.setattr("nscaching.training.memory.statement.LATER", 0)
+        monkeypatch.setattr(machine, "memory_available", lambda: left)
+        monkeypatch.setattr(machine, "disk_available", lambda path: disk)
+        monkeypatch.setattr(memory, "LIBRARIES", 0)
 
     return leave
 
@@ -294,30 +301,30 @@ def small(monkeypatch):
 )
 def test_the_flags_that_are_named_do_fit(settings, small):
     small()
-    plan = made(**settings)
-    needs = state(plan).total("memory")
-    small(memory=needs - 1)
+    config = config_of(**settings)
+    needs = Statement(GRAPH, config).peak("memory")
+    small(needs - 1)
     with pytest.raises(UserError) as error:
-        train(GRAPH, plan.config)
-    said = str(error.value)
+        train(GRAPH, config)
+    said, _, advised = str(error.value).rpartition("; ")
     assert said.startswith(f"this training needs {readable(needs)} of memory (")
-    assert f"and there are {readable(needs - 1)}; " in said
-    found = list(remedies(plan, "memory", needs - 1))
-    assert found
-    assert said.endswith(f"{' or '.join(found)} would fit")
-    for remedy in found:
+    assert said.endswith(f") and {readable(needs - 1)} are available")
+    assert advised.endswith(" would fit")
+    remedies = advised.removesuffix(" would fit").split(" or ")
+    assert any(each.startswith("--dim ") for each in remedies)
+    for remedy in remedies:
         flag, value = remedy.split()
         name = flag[2:].replace("-", "_")
         lower = int(value) if value.isdigit() else value
-        train(GRAPH, plan.config, **{name: lower, "epochs": 1})
+        train(GRAPH, config, **{name: lower, "epochs": 1})
 
 
 def test_several_flags_where_none_alone_will_do(small):
-    small(memory=0)
+    small(0)
     with pytest.raises(UserError, match="no setting makes so large a graph fit"):
         train(GRAPH, **TINY)
-    little = state(made(dim=2, n1=1, batch_size=1, kernels="auto")).total("memory")
-    small(memory=little)
+    config = config_of(dim=2, n1=1, batch_size=1, kernels="auto")
+    small(Statement(GRAPH, config).peak("memory"))
     with pytest.raises(UserError, match="--batch-size 1 --n1 1 --dim 2 together would fit"):
         train(GRAPH, **{**TINY, "dim": 600, "n1": 20})
 
@@ -336,19 +343,21 @@ def test_a_dry_run(capsys, tmp_path, monkeypatch, small):
     main([*words, "--json"])
     found = json.loads(capsys.readouterr().out)
     assert found["fits"]
+    assert set(found["places"]["memory"]) == {"needs", "available"}
     caches = [item["bytes"] for item in found["items"] if item["what"].startswith("caches")]
-    graph = Plan(train_graph := __import__("nscaching").KnowledgeGraph.load("world"), TrainConfig())
-    keys = sum(len(train_graph.train_index[side]) for side in Side)
-    assert caches == [keys * 50 * 4] == [lasting.caches(graph)]
+    graph = KnowledgeGraph.load("world")
+    keys = sum(len(graph.train_index[side]) for side in Side)
+    assert caches == [keys * 50 * 4]
     main(words)
     out = capsys.readouterr().out
     assert "parameters: 515,300 numbers" in out
     assert f"caches: {keys:,} keys × 50" in out
-    small(memory=1 << 20)
+    small(1 << 20)
     with pytest.raises(SystemExit) as stop:
         main(words)
     out, err = capsys.readouterr()
     assert stop.value.code == 2
-    assert "all of it at most" in out
+    assert "peak" in out
+    assert "available" in out
     assert err.splitlines()[-1].startswith("nscaching: this training needs ")
     assert list(tmp_path.iterdir()) == []

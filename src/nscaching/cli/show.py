@@ -43,18 +43,18 @@ def graph(graph: KnowledgeGraph) -> None:
 
 
 def memory(found: Statement, as_json: bool) -> None:
-    """Show what a training would need, and what is there."""
+    """Show what a training run would need, and what is available."""
     if as_json:
         print_json(found.to_dict())
         return
     for place in found.places:
         mine = [item for item in found.items if item.place == place]
         rows = [[item.what, readable(item.bytes)] for item in mine]
-        there = found.there[place]
-        rows.append(["all of it at most", readable(found.total(place))])
-        rows.append(["there", "unknown" if there is None else readable(there)])
+        available = found.available[place]
+        rows.append(["peak", readable(found.peak(place))])
+        rows.append(["available", "unknown" if available is None else readable(available)])
         print_table([place, "needs"], rows)
-    say("of what is there for a moment, the largest counts")
+    say("the peak is the sum of all items; of the transient ones only the largest counts")
 
 
 def datasets(as_json: bool) -> None:

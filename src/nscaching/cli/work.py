@@ -23,7 +23,7 @@ from nscaching.runs.run import Run
 from nscaching.runs.settings import read_record
 from nscaching.samplers import SAMPLERS
 from nscaching.training.listener import Listener, Stage
-from nscaching.training.memory import Plan, Statement, refusal, state
+from nscaching.training.memory import Statement, refusal
 from nscaching.training.objective import choose_objective
 from nscaching.training.session import CHECKPOINT_SECONDS
 from nscaching.training.train import differences
@@ -92,10 +92,8 @@ def dry_run(
     graph: KnowledgeGraph, config: TrainConfig, out: str | Path, probes: ProbeConfig
 ) -> tuple[Statement, str]:
     """State what a training needs of memory and disk; say what is wrong if it cannot fit."""
-    plan = Plan(graph, config, len(probes.snapshots))
-    found = state(plan, user_path(out))
-    place = found.lacking()
-    return found, "" if place is None else refusal(plan, found, place)
+    found = Statement(graph, config, user_path(out), len(probes.snapshots))
+    return found, refusal(found)
 
 
 def train(

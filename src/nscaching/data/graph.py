@@ -140,6 +140,15 @@ class KnowledgeGraph:
             for side, index in self.train_index.items()
         }
 
+    def index_bytes(self) -> int:
+        """Return the bytes of the indices that were built so far; builds none."""
+        built = self.__dict__  # where cached properties keep their values
+        arrays = list(built.get("train_keys", {}).values())
+        for name in ("train_index", "filter_index"):
+            for index in built.get(name, {}).values():
+                arrays += [index.codes, index.offsets, index.answers]
+        return sum(array.nbytes for array in arrays)
+
     def _index(self, triples: Ids) -> dict[Side, AnswerIndex]:
         head, relation, tail = triples.T
         return {

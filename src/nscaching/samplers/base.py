@@ -49,6 +49,9 @@ class Sampler(ABC):
     cache is filled.
     """
 
+    scores_all: ClassVar[bool] = False
+    """Whether the generator scores all entities for each triple; autograd makes its gradients."""
+
     usual_count: ClassVar[int] = 1
     """Negatives of each triple, unless the configuration says how many."""
 

@@ -149,6 +149,7 @@ class KBGAN(Generating):
 class IGAN(Generating):
     """Wang et al., 2018: the generator gives a distribution over all entities."""
 
+    scores_all = True
     scorer: AutogradLearner
 
     def new_scorer(self, learning: Learning) -> AutogradLearner:

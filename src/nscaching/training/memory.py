@@ -1,0 +1,300 @@
+"""The memory and disk that a training run needs, computed from its settings before it starts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from nscaching.config import TrainConfig, flag
+from nscaching.data.graph import KnowledgeGraph
+from nscaching.errors import UserError
+from nscaching.evaluation.ranking import chunk_size
+from nscaching.kernels import choose_device, choose_kernels
+from nscaching.kernels.codes import FORMS
+from nscaching.kernels.losses import ALL_ENTITIES
+from nscaching.kernels.sizes import INT, LONG, Learned, against_all, compiles, learned, size, step
+from nscaching.models import Model, build
+from nscaching.samplers import SAMPLERS
+from nscaching.training import machine
+from nscaching.training.objective import choose_objective
+
+__all__ = ["Item", "Statement", "advice", "check", "readable", "refusal"]
+
+Place = Literal["memory", "GPU memory", "disk"]
+
+LIBRARIES = 320 << 20  # loaded or compiled when training first needs them
+CHECKPOINTS = 3  # the two newest, and the one that is being written
+REST = 20_000  # of a checkpoint: two random states, names, counters
+EPOCH_LINE, PAGES = 600, 400_000  # a line of metrics.jsonl; card, plot and report
+OTHERS = (("kernels", "auto"), ("optimizer", "row-adam"), ("optimizer", "adagrad"))
+AFTER_FAILURE = 0.75  # after a failed allocation, advice aims at this part of the statement
+
+
+class Item(NamedTuple):
+    """A part of a training run with its bytes."""
+
+    what: str
+    bytes: int
+    place: Place
+    transient: bool = False  # a step or a chunk allocates the bytes and frees them again
+    fixed: bool = False  # no setting changes the bytes
+
+
+class Statement:
+    """The bytes that a training run needs, part by part, and the bytes that are available."""
+
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        config: TrainConfig,
+        out: Path | None = None,
+        snapshots: int = 0,
+    ) -> None:
+        held, free, built = machine.memory_held(), machine.memory_available(), graph.index_bytes()
+        self.graph, self.config, self.out, self.snapshots = graph, config, out, snapshots
+        self.sampler = SAMPLERS.get(config.sampler)
+        self.negatives = config.negatives or self.sampler.usual_count
+        device = choose_device(config.device)
+        self.on_gpu = device.type != "cpu"
+        self.device: Place = "GPU memory" if self.on_gpu else "memory"
+        self.kernels = choose_kernels(config.kernels, device).name
+        self.model, self.generator = self._build(config.model), None
+        self.objective = choose_objective(config, self.model)
+        compiled = self.sampler.one_side and self.objective not in ALL_ENTITIES
+        self.compiled = compiled and compiles(self.kernels, self.model, config.optimizer)
+        self.learned = learned(self.model, config.optimizer, self.kernels if self.compiled else "")
+        plain = config.filter_known or self.model.form not in FORMS
+        self.compiled_refresh = self.kernels != "reference" and not plain
+        self.generated = Learned()
+        if self.sampler.has_generator:
+            self.generator = self._build(config.generator)
+            compiled = not self.sampler.scores_all and compiles(self.kernels, self.generator)
+            self.generated = learned(self.generator, "adam", self.kernels if compiled else "")
+        self.triples, self.batch = len(graph.train), min(config.batch_size, len(graph.train))
+        self.every_triple = self.triples + len(graph.valid) + len(graph.test)
+        self.keys = sum(map(len, graph.train_index.values()))  # distinct queries of both sides
+        self.caches = INT * self.keys * config.n1 if self.sampler.has_cache else 0
+        self.available: dict[Place, int | None] = {"memory": None if free is None else free + held}
+        if self.on_gpu:
+            self.available["GPU memory"] = machine.gpu_available()
+        items = [Item("program and data, held already", max(0, held - built), "memory", fixed=True)]
+        items += [Item("libraries loaded and compiled later", LIBRARIES, "memory", fixed=True)]
+        items += [*self._persistent(), *self._transient()]
+        if out is not None:
+            items += self._files()
+            self.available["disk"] = machine.disk_available(out)
+        self.items = [item for item in items if item.bytes]
+        self.places: list[Place] = list(dict.fromkeys(item.place for item in self.items))
+
+    def _build(self, name: str) -> Model:
+        """Build a model that has shapes and no numbers."""
+        try:
+            with torch.device("meta"):
+                return build(name, self.graph, self.config.dim, self.config.norm)
+        except (NotImplementedError, RuntimeError, TypeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise UserError(f"the memory of model {name} cannot be computed: {reason}") from error
+
+    def peak(self, place: Place) -> int:
+        """Return the persistent bytes at a place plus the largest transient item."""
+        mine = [item for item in self.items if item.place == place]
+        transient = [item.bytes for item in mine if item.transient]
+        return sum(item.bytes for item in mine) - sum(transient) + max(transient, default=0)
+
+    def lacking(self) -> Place | None:
+        """Return the first place that has fewer bytes available than the peak."""
+        for place in self.places:
+            available = self.available[place]
+            if available is not None and self.peak(place) > available:
+                return place
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the statement as plain values."""
+        items = [item._asdict() for item in self.items]
+        sums = {at: {"needs": self.peak(at), "available": self.available[at]} for at in self.places}
+        return {"items": items, "places": sums, "fits": self.lacking() is None}
+
+    def _persistent(self) -> Iterator[Item]:
+        """Yield what stays allocated: exact bytes, but for the indices, which have a bound."""
+        config, triples, keys, every = self.config, self.triples, self.keys, self.every_triple
+        # A held-out triple adds at most one key on each side.
+        indices = 2 * LONG * (keys + 1 + triples) + 2 * INT * triples
+        indices += 2 * LONG * (keys + 1 + 2 * (every - triples)) + 2 * INT * every
+        known = 2 * LONG * triples + keys if config.filter_known else 0
+        if self.objective == "kvsall":
+            known += 2 * LONG * triples + (LONG * (keys + 2) if self.on_gpu else 0)
+        splits = [len(self.graph.valid) if config.validate_every else 0, len(self.graph.test)]
+        # Relation and order; of each side anchor, answer and the range of known answers.
+        answers = 2 * INT * every if self.on_gpu else 0
+        ranked = sum((2 + 2 * 4) * LONG * count + answers for count in splits if count)
+        ready = self.learned.ready
+        if self.kernels == "numba" and self.compiled_refresh and self.caches:
+            # In a refresh, each thread marks the entities that it has seen.
+            ready += LONG * (config.threads or torch.get_num_threads()) * self.model.entities
+        if self.kernels == "triton" and self.compiled and config.candidate_rows == "bfloat16":
+            ready += size([self.model.entity]) // 2
+        numbers = sum(table.numel() for table in self.model.parameters())
+        start = self.learned.state if config.pretrain else 0
+        snapshots = self.snapshots if self.out is None else min(self.snapshots, 1)
+        yield Item("indices of known answers", indices, "memory")
+        yield Item("snapshots of the caches", snapshots * self.caches, "memory")
+        yield Item("parameters to start from", start, "memory")
+        on_device = {
+            f"parameters: {numbers:,} numbers": self.learned.state,
+            "copy of the best parameters": self.learned.state,
+            "optimizer state": self.learned.optimizer,
+            "gradients": self.learned.gradients,
+            "rows kept ready": ready,
+            f"caches: {keys:,} keys × {config.n1}": self.caches,
+            "queries of the caches' keys": 2 * LONG * keys if self.sampler.has_cache else 0,
+            "known triples": known,
+            "generator": sum(self.generated),
+            # Three columns, two keys, and the order of an epoch.
+            "training triples": (3 + 2 + 1) * LONG * triples,
+            "ranked triples": ranked,
+        }
+        for what, count in on_device.items():
+            yield Item(what, count, self.device)
+
+    def _transient(self) -> Iterator[Item]:
+        """Yield what a step or a chunk allocates: generous formulas of the largest tensors."""
+        start = 8 * LONG * self.every_triple  # sorting takes eight numbers of each triple
+        if self.on_gpu:  # tables are made in memory, then copied
+            start = max(start, 2 * self.learned.state + 6 * LONG * self.triples)
+        yield Item("transient: building indices and tables", start, "memory", True)
+        yield Item("transient: a training step", self._step(), self.device, True)
+        most = max(len(self.graph.valid), len(self.graph.test))
+        chunk = min(chunk_size(self.model), most)
+        ranking = against_all(self.model, chunk, gradients=False) if most else 0
+        yield Item("transient: a chunk of a ranking", ranking, self.device, True)
+
+    def _step(self) -> int:
+        config, model, batch = self.config, self.model, self.batch
+        if self.objective in ALL_ENTITIES:
+            steps = [against_all(model, 2 * batch, gradients=True)]
+        else:
+            steps = [step(model, batch, 1 + self.negatives, self.compiled)]
+        if self.generator is not None and self.sampler.scores_all:
+            steps.append(against_all(self.generator, 3 * batch, gradients=True))
+        elif self.generator is not None:
+            compiled = compiles(self.kernels, self.generator)
+            steps.append(step(self.generator, batch, config.n1, compiled))
+        if self.sampler.has_cache:
+            ready = self.compiled and config.candidate_rows == "float32"
+            refresh = 0 if ready else 4 * size([model.entity])
+            if config.draw != "uniform" or not self.compiled_refresh:
+                # Ids, scores and noise of the candidates; pieces of their rows.
+                refresh += 12 * LONG * batch * (config.n1 + config.n2)
+                refresh += (3 << 30) if self.on_gpu else (64 << 20)
+            steps.append(refresh)
+        return max(steps)
+
+    def _files(self) -> Iterator[Item]:
+        """Yield the files of a run folder at the time when they take most of the disk."""
+        graph, model, generator = self.graph, self.learned, self.generated
+        checkpoint = 2 * model.state + model.optimizer + model.ready + self.caches + REST
+        checkpoint += generator.state + generator.optimizer + generator.ready
+        names = [*graph.entities, *graph.relations, *graph.labels, *graph.labels.values()]
+        some = names[:: max(1, len(names) // 10_000)]  # a sample tells the length of a name
+        text = sum(len(name.encode(errors="replace")) + len('"",\n') for name in some)
+        labelled = sum(len(part.triples) for part in graph.labelled.values())
+        data = INT * (3 * self.every_triple + 4 * labelled) + text * len(names) // max(1, len(some))
+        files = {
+            "model": 2 * model.state,  # a better model is written beside the last one
+            "cache": self.caches + generator.state,
+            "snapshots": self.snapshots * self.caches,
+            "data": data,
+            "checkpoints": CHECKPOINTS * checkpoint,
+            "lines and pages": EPOCH_LINE * self.config.epochs + PAGES,
+        }
+        for what, count in files.items():
+            yield Item(f"run folder: {what}", count, "disk")
+
+
+def readable(count: int) -> str:
+    """Write bytes with a unit."""
+    for unit, shift in (("GiB", 30), ("MiB", 20)):
+        if count >= 1 << shift:
+            return f"{count / (1 << shift):,.1f} {unit}"
+    return f"{count / 1024:,.1f} KiB"
+
+
+def check(
+    graph: KnowledgeGraph, config: TrainConfig, out: Path | None = None, snapshots: int = 0
+) -> None:
+    """Raise a UserError if a training run needs more than is available."""
+    if problem := refusal(Statement(graph, config, out, snapshots)):
+        raise UserError(problem)
+
+
+def refusal(found: Statement) -> str:
+    """Say what does not fit, and which settings would; empty: the training run fits."""
+    place = found.lacking()
+    if place is None:
+        return ""
+    available = found.available[place] or 0
+    largest = sorted((i for i in found.items if i.place == place), key=lambda i: -i.bytes)[:3]
+    parts = ", ".join(f"{item.what} {readable(item.bytes)}" for item in largest)
+    where = f"on the disk of {found.out}" if place == "disk" else f"of {place}"
+    said = f"this training needs {readable(found.peak(place))} {where} ({parts})"
+    return f"{said} and {readable(available)} are available; {remedy(found, place, available)}"
+
+
+def advice(graph: KnowledgeGraph, config: TrainConfig) -> str:
+    """Say which settings to lower after a training run ran out of memory."""
+    found = Statement(graph, config)
+    place, peak = found.device, found.peak(found.device)
+    fixed = sum(item.bytes for item in found.items if item.fixed and item.place == place)
+    bound = fixed + round(AFTER_FAILURE * (peak - fixed))
+    available = found.available[place]
+    bound = bound if available is None else min(bound, available)
+    said = f"out of {place}: this training was to need {readable(peak)}"
+    return f"{said}; {remedy(found, place, bound)}"
+
+
+def remedy(found: Statement, place: Place, bound: int) -> str:
+    """Name the flags of which each alone makes a training run fit into some bytes."""
+    config, cached = found.config, found.sampler.has_cache
+
+    def fits(**settings: Any) -> bool:  # noqa: ANN401  (fields of TrainConfig)
+        try:
+            changed = dataclasses.replace(config, **settings)
+            needs = Statement(found.graph, changed, found.out, found.snapshots)
+        except UserError:  # settings that contradict each other
+            return False
+        return needs.peak(place) <= bound
+
+    def largest(name: str, asked: int, least: int = 1, **rest: int) -> int:
+        """Return the largest value below the asked one that fits; 0: none fits."""
+        if asked <= least or not fits(**rest, **{name: least}):
+            return 0
+        low, high = least, asked  # low fits, high does not
+        while high - low > max(1, low // 50):
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(**rest, **{name: middle}) else (low, middle)
+        return low
+
+    least_n1 = max(1, found.negatives) if cached else 1
+    n1 = min(config.n1, len(found.graph.entities) + 1)  # a cache holds each entity once
+    alone = [
+        f"{flag(name)} {value}"
+        for name, value in OTHERS
+        if getattr(config, name) != value and fits(**{name: value})
+    ]
+    lower = {"batch_size": largest("batch_size", config.batch_size)}
+    lower["negatives"] = largest("negatives", found.negatives)
+    lower |= {"n1": largest("n1", n1, least_n1), "dim": largest("dim", config.dim)}
+    alone += [f"{flag(name)} {value}" for name, value in lower.items() if value]
+    if alone:
+        return f"{' or '.join(alone)} would fit"
+    least = {"batch_size": 1} if place != "disk" else {}
+    least |= {"n1": least_n1} if cached else {}
+    if dim := largest("dim", config.dim, **least):
+        words = [f"{flag(name)} {value}" for name, value in (least | {"dim": dim}).items()]
+        return f"{' '.join(words)} together would fit"
+    return "no setting makes so large a graph fit"

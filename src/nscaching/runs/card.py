@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nscaching.config import TrainConfig, flag
-from nscaching.runs.escaping import markdown, visible
 from nscaching.evaluation.ranking import METRICS
 from nscaching.files import write_text
 from nscaching.probes import ProbeConfig
+from nscaching.runs.escaping import markdown, visible
 
 if TYPE_CHECKING:
     from nscaching.runs.run import Run

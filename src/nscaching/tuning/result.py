@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from nscaching import __version__
 from nscaching.config import TrainConfig, write_toml
 from nscaching.data.graph import KnowledgeGraph, Source
 from nscaching.errors import UserError
+from nscaching.files import replacing, write_text
 from nscaching.tuning.mattered import Marginal, importance, marginals
 from nscaching.tuning.space import Space
 from nscaching.tuning.study import FAILED
@@ -85,7 +85,7 @@ class Tuning:
         """Write the trials and the best settings into the folder, if there is one."""
         if self.path is None:
             return
-        _replace(self.path / TRIALS, _csv(self.trials, list(self.space)))
+        write_text(self.path / TRIALS, _csv(self.trials, list(self.space)))
         if any(trial.state == "finished" for trial in self.trials):
             values = dataclasses.asdict(self.source) | self.best_config.to_dict()
             values["record"] = {
@@ -94,9 +94,8 @@ class Tuning:
                 "trials": len(self.trials),
                 "valid_mrr": self.best.mrr,
             }
-            partial = self.path / f"{BEST}.partial"
-            write_toml(partial, values)
-            os.replace(partial, self.path / BEST)  # noqa: PTH105
+            with replacing(self.path / BEST) as partial:
+                write_toml(partial, values)
 
     def plot(self, path: Path) -> None:
         """Draw what mattered."""
@@ -138,9 +137,3 @@ def _csv(trials: Sequence[Trial], names: Sequence[str]) -> str:
         settings = (trial.settings[name] for name in names)
         writer.writerow([trial.number, trial.state, *settings, *found])
     return out.getvalue()
-
-
-def _replace(path: Path, content: str) -> None:
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(content, encoding="utf-8")
-    os.replace(partial, path)  # noqa: PTH105

@@ -13,7 +13,7 @@ from nscaching.runs.export._vectors import Floats, Format, Progress, Vectors
 
 __all__ = ["Parquet"]
 
-# Rows of a row group: what is converted at once.
+# Rows of a row group, converted at once.
 PIECE = 65536
 
 
@@ -21,7 +21,7 @@ class Parquet(Format):
     """Columns kind ("entity" or "relation"), name, label, and vector as a list of floats."""
 
     def check(self) -> None:
-        """Ask for pyarrow, which is an extra."""
+        """Refuse if pyarrow is not installed; it is an extra."""
         try:
             import pyarrow.parquet  # noqa: F401
         except ImportError:
@@ -55,7 +55,7 @@ class Parquet(Format):
         """Read the file."""
         import pyarrow.parquet as pq
 
-        with path.open("rb") as file:  # of a path, its folders would be read as columns
+        with path.open("rb") as file:  # pyarrow would read the folders of a path as columns
             table = pq.read_table(file)
         parts = {}
         for kind in ("entity", "relation"):
@@ -80,7 +80,7 @@ def _is(column: Any, kind: str) -> Any:  # noqa: ANN401
 
 
 def _rows(table: Any) -> Floats:  # noqa: ANN401
-    """Return the vectors [n, D], part by part: one array of lists holds two billion numbers."""
+    """Return the vectors [n, D], part by part: one array of lists is limited to 2³¹ numbers."""
     parts = [part.flatten().to_numpy() for part in table["vector"].chunks]
     flat = np.concatenate([np.empty(0, dtype=np.float32), *parts])
     return flat.reshape(len(table), -1)

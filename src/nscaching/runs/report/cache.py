@@ -1,42 +1,37 @@
-"""The negative cache of a few keys, before and after training."""
+"""The negative cache of a few queries, before and after training."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from nscaching.errors import UserError
 from nscaching.data.index import Side
-from nscaching.runs.inspect import cache_at, recorded_epochs
+from nscaching.errors import UserError
 from nscaching.evaluation.predict import known_answers
 from nscaching.probes.files import Snapshots
+from nscaching.runs.inspect import cache_at, recorded_epochs, scored
 from nscaching.runs.report.examples import LOOKED_AT, question, varied
-from nscaching.runs.report.markup import badge, name, number, score, section, text
 
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-__all__ = ["caches"]
+__all__ = ["cache"]
 
 KEYS = 4
 SHOWN = 6
 """Entities of a cache row that are shown."""
 
-HINT = (
-    "For each question of training the cache keeps entities that make false but plausible "
-    "answers; negatives are drawn from it. Scores are those of the trained model. An entity "
-    "that is in fact a known answer is marked: no cache tells those apart by itself."
-)
 
-
-def caches(run: Run) -> str:
-    """Return the cache of some training triples' questions, or why it is not there."""
-    if run.config.sampler != "nscaching":
-        return ""
+def cache(run: Run) -> dict[str, Any]:
+    """Return the cache of the queries of some training triples; empty for a run without a cache."""
+    if run.path is not None:  # where training has written them by now
+        run = dataclasses.replace(run, snapshots=Snapshots(run.path))
+    epochs = recorded_epochs(run)
+    if not epochs:
+        return {}
     random = np.random.default_rng(run.config.seed)
     rows = random.permutation(len(run.graph.train))[:LOOKED_AT]
     chosen = varied(rows, run.graph.train[rows, 1], KEYS)
@@ -45,74 +40,59 @@ def caches(run: Run) -> str:
         (side, int(run.graph.train_keys[side][row]))
         for side, row in zip(sides, chosen, strict=True)
     ]
-    kept, missing = _kept(run, keys)
+    kept, missing = _kept(run, epochs, keys)
     cards = [
         _card(run, side, key, {title: rows[i] for title, rows in kept.items()})
         for i, (side, key) in enumerate(keys)
     ]
-    content = f'<div class="cards wide">\n{"".join(cards)}</div>\n' if kept else ""
-    return section("The cache", " ".join([HINT, *missing] if kept else missing), content)
+    return {"cards": cards if kept else [], "missing": missing}
 
 
-def _kept(run: Run, keys: list[tuple[Side, int]]) -> tuple[dict[str, list[Tensor]], list[str]]:
-    """Return the rows of some keys at the start and at the last epoch kept; what is missing."""
-    if run.path is not None:  # where training has put them by now
-        run = dataclasses.replace(run, snapshots=Snapshots(run.path))
-    try:
-        epochs = recorded_epochs(run)
-    except UserError as reason:
-        return {}, [_sentence(reason)]
+def _kept(
+    run: Run, epochs: list[int], keys: list[tuple[Side, int]]
+) -> tuple[dict[str, list[Tensor]], list[str]]:
+    """Return the cache rows of some keys at the start and at the last recorded epoch.
+
+    The second value says what is missing.
+    """
     asked = {"before": 0} if 0 in epochs else {}
     if epochs[-1] > 0:
-        asked[f"after epoch {number(epochs[-1])}"] = epochs[-1]
+        asked[f"after epoch {epochs[-1]:,}"] = epochs[-1]
     kept, missing = {}, []
     if 0 not in epochs:
         missing.append("The start was not recorded (--snapshots 0 does that).")
     for title, epoch in asked.items():
         try:
-            cache = cache_at(run, epoch)
+            found = cache_at(run, epoch)
         except UserError as reason:
-            missing.append(_sentence(reason))
+            missing.append(f"Not shown: {reason}.")
         else:
-            kept[title] = [cache[side][key] for side, key in keys]
+            kept[title] = [found[side][key] for side, key in keys]
     return kept, missing
 
 
-def _sentence(reason: UserError) -> str:
-    return f"Not shown: {text(reason, 300)}."
-
-
-@torch.no_grad()
-def _card(run: Run, side: Side, key: int, kept: dict[str, Tensor]) -> str:
-    index = run.graph.train_index[side]
+def _card(run: Run, side: Side, key: int, kept: dict[str, Tensor]) -> dict[str, Any]:
+    graph, index = run.graph, run.graph.train_index[side]
     anchor, relation = divmod(int(index.codes[key]), index.relations)
     head, tail = (anchor, None) if side is Side.TAIL else (None, anchor)
-    known = set(known_answers(run.graph, head, relation, tail))  # in whatever split
-    lists = [
-        f"<div><h4>{title}</h4>{_list(run, side, anchor, relation, ids, known)}</div>"
-        for title, ids in kept.items()
-    ]
-    names = ", ".join(name(run.graph.label(entity), 40) for entity in sorted(known)[:SHOWN])
-    more = f" and {len(known) - SHOWN:,} more" if len(known) > SHOWN else ""
-    return (
-        f"<article><h3>{question(run, side, anchor, relation)}</h3>\n"
-        f'<p class="hint">True: {names}{more}</p>\n<div class="pair">{"".join(lists)}</div>'
-        "</article>\n"
-    )
-
-
-def _list(run: Run, side: Side, anchor: int, relation: int, ids: Tensor, known: set[int]) -> str:
-    """Return the entities of a cache row that score highest, each once."""
-    device = run.model.entity.device
-    entities = ids.to(device).long().unique()
-    given, asked = (torch.tensor([value], device=device) for value in (anchor, relation))
-    scores = run.model.score_candidates(side, given, asked, entities.unsqueeze(0))[0]
-    best = scores.argsort(descending=True, stable=True)[:SHOWN]
-    rows = [
-        f"<li><span>{name(run.graph.label(entity), 48)}"
-        f"{' ' + badge('known') if entity in known else ''}</span>"
-        f"<output>{score(value)}</output></li>\n"
-        for entity, value in zip(entities[best].tolist(), scores[best].tolist(), strict=True)
-    ]
-    rest = f"{len(entities)} entities, mean score {score(float(scores.mean()))}"
-    return f'<ul class="answers plain">\n{"".join(rows)}</ul><p class="hint">{rest}</p>'
+    known = set(known_answers(graph, head, relation, tail))  # of all splits
+    rows = {}
+    for title, ids in kept.items():
+        entities = np.unique(ids.cpu().numpy())
+        entities, scores = scored(run.model, side, anchor, relation, entities)
+        rows[title] = {
+            "distinct": len(entities),
+            "mean": float(scores.mean()),
+            "first": [
+                {"label": graph.label(entity), "known": entity in known, "score": score}
+                for entity, score in zip(
+                    entities[:SHOWN].tolist(), scores[:SHOWN].tolist(), strict=True
+                )
+            ],
+        }
+    return {
+        "question": question(graph, side, anchor, relation),
+        "true": [graph.label(entity) for entity in sorted(known)[:SHOWN]],
+        "more_true": max(0, len(known) - SHOWN),
+        "rows": rows,
+    }

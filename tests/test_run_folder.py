@@ -17,6 +17,7 @@ from nscaching.data.graph import SPLITS, Labelled, Source
 from nscaching.errors import UserError
 from nscaching.files import PARTIAL, CannotWriteError, replacing
 from nscaching.runs.folder import RunFolder
+from nscaching.runs.plots import plot_run
 
 TINY = {"dim": 4, "epochs": 2, "n1": 4, "n2": 4, "threads": 1, "validate_every": 1, "lr": 0.1}
 FILES = {
@@ -494,3 +495,14 @@ def test_a_durable_file_is_synced_before_it_gets_its_name_and_its_folder_after(
         with replacing(path, durable=durable) as partial:
             partial.write_text("whole")
         assert seen == expected
+
+
+def test_a_plot_that_cannot_be_written_is_one_line(finished, tmp_path, monkeypatch):
+    def no_room(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", no_room)
+    path = tmp_path / "training.png"
+    with pytest.raises(CannotWriteError, match=r"^cannot write \S+/training.png: No space left on"):
+        plot_run(finished, path)
+    assert not list(tmp_path.iterdir())

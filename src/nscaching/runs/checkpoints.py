@@ -19,7 +19,7 @@ from nscaching.files import (
     save_tensors,
     sync,
     writing,
-)
+)  # fmt: skip
 from nscaching.kernels.state import State
 
 __all__ = ["CHECKPOINT", "CHECKPOINTS", "Checkpoints"]
@@ -49,9 +49,8 @@ class Checkpoints:
         if not self.folder.is_dir():
             return []
         found = [file for file in self.folder.iterdir() if _is_checkpoint(file)]
-        return sorted(
-            (file for file in found if file.suffix != PARTIAL), key=lambda file: int(file.stem)
-        )
+        whole = [file for file in found if file.suffix != PARTIAL]
+        return sorted(whole, key=lambda file: int(file.stem))
 
     def save(self, state: State) -> Path:
         """Write a checkpoint; then remove all but this one and the one before."""

@@ -53,17 +53,18 @@ class Parquet(Format):
 
     def read(self, path: Path) -> Vectors:
         """Read the file."""
+        import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
         with path.open("rb") as file:  # pyarrow would read the folders of a path as columns
             table = pq.read_table(file)
-        parts = {}
-        for kind in ("entity", "relation"):
-            rows = table.filter(_is(table["kind"], kind))
-            parts[kind] = (rows["name"].to_pylist(), rows["label"].to_pylist(), _rows(rows))
-        entities, labels, entity = parts["entity"]
-        relations, _, relation = parts["relation"]
-        return Vectors(entities, labels, entity, relations, relation)
+        entity, relation = (
+            table.filter(pc.equal(table["kind"], kind)) for kind in ("entity", "relation")
+        )
+        names, labels, relations = (
+            column.to_pylist() for column in (entity["name"], entity["label"], relation["name"])
+        )
+        return Vectors(names, labels, _rows(entity), relations, _rows(relation))
 
 
 def _lists(rows: Floats) -> Any:  # noqa: ANN401  (an array of pyarrow's)
@@ -71,12 +72,6 @@ def _lists(rows: Floats) -> Any:  # noqa: ANN401  (an array of pyarrow's)
 
     ends = np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1]
     return pa.ListArray.from_arrays(ends, np.ascontiguousarray(rows).ravel())
-
-
-def _is(column: Any, kind: str) -> Any:  # noqa: ANN401
-    import pyarrow.compute as pc
-
-    return pc.equal(column, kind)
 
 
 def _rows(table: Any) -> Floats:  # noqa: ANN401

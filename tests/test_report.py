@@ -399,7 +399,14 @@ def test_half_a_character_is_shown_as_its_number():
 
 
 def test_numbers_as_people_read_them():
-    numbers = {0: "0", 12345: "12,345", -2: "−2", 0.25: "0.2500", 3.14159: "3.142", 123.45: "123.5"}
+    numbers = {
+        -0.0: "0",
+        12345: "12,345",
+        -2: "−2",
+        0.25: "0.2500",
+        3.14159: "3.142",
+        123.45: "123.5",
+    }
     numbers |= {1e-7: "1.00e−07", 1e20: "1.00e+20", float("nan"): "–", -12.345: "−12.35"}
     for value, shown in numbers.items():
         assert markup.number(value) == shown

@@ -43,7 +43,7 @@ def number(value: float) -> str:
     if not math.isfinite(value):
         return "–"
     if value == int(value) and abs(value) < 1e15:
-        return fixed(value, 0)
+        return fixed(int(value), 0)  # not −0
     size = abs(value)
     if size >= 1e15 or size < 1e-4:
         return f"{value:.2e}".replace("-", "−")

@@ -195,7 +195,10 @@ def test_a_key_without_cache(run):
 
 def test_a_run_of_another_sampler():
     run = train(GRAPH, **TINY, sampler="bernoulli")
-    with pytest.raises(UserError, match="its sampler is bernoulli; known: nscaching"):
+    with pytest.raises(
+        UserError,
+        match="its sampler is bernoulli, and only samplers that keep",
+    ):
         run.inspect(**QUERY)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tomllib
 
@@ -15,7 +16,9 @@ from helpers import Hearing
 from nscaching import KnowledgeGraph, Run, TrainConfig, train
 from nscaching.data.graph import SPLITS, Labelled, Source
 from nscaching.errors import UserError
+from nscaching.files import PARTIAL, CannotWriteError, replacing
 from nscaching.runs.folder import RunFolder
+from nscaching.runs.plots import plot_run
 
 TINY = {"dim": 4, "epochs": 2, "n1": 4, "n2": 4, "threads": 1, "validate_every": 1, "lr": 0.1}
 FILES = {
@@ -435,3 +438,72 @@ def test_a_run_that_cannot_start_gives_the_threads_back():
         train(some_graph(), **TINY | {"n1": 99})
     assert torch.get_num_threads() == 2
     torch.set_num_threads(before)
+
+
+# One way to write a file.
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_file_that_cannot_be_finished_changes_nothing(tmp_path, error, shared):
+    path = tmp_path / "file"
+    path.write_text("before")
+    kind = CannotWriteError if isinstance(error, OSError) else KeyboardInterrupt
+
+    def write_half():
+        with replacing(path, shared=shared) as partial:
+            partial.write_text("half")
+            raise error
+
+    with pytest.raises(kind) as raised:
+        write_half()
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+    if kind is CannotWriteError:
+        assert str(raised.value) == f"cannot write {path}: No space left on device"
+
+
+def test_an_unfinished_file_of_before_is_no_obstacle_and_a_link_is_not_followed(tmp_path):
+    path, outside = tmp_path / "file", tmp_path / "outside"
+    outside.write_text("a secret")
+    for write in (lambda p: p.write_text("half"), lambda p: p.symlink_to(outside)):
+        write(tmp_path / f"file{PARTIAL}")
+        with replacing(path) as partial:
+            partial.write_text("whole")
+        assert path.read_text() == "whole"
+        assert outside.read_text() == "a secret"
+        assert sorted(tmp_path.iterdir()) == [path, outside]
+
+
+def test_in_a_shared_folder_no_file_of_the_user_is_taken_for_an_unfinished_one(tmp_path):
+    mine = tmp_path / f"file{PARTIAL}"
+    mine.write_text("mine")
+    with replacing(tmp_path / "file", shared=True) as partial:
+        assert partial != mine
+        partial.write_text("whole")
+    assert mine.read_text() == "mine"
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "file", mine]
+
+
+def test_a_durable_file_is_synced_before_it_gets_its_name_and_its_folder_after(
+    tmp_path, monkeypatch
+):
+    path, seen = tmp_path / "file", []
+    inner = os.fsync
+    monkeypatch.setattr("os.fsync", lambda file: seen.append(path.exists()) or inner(file))
+    for durable, expected in ((False, []), (True, [False, True])):
+        path.unlink(missing_ok=True)
+        with replacing(path, durable=durable) as partial:
+            partial.write_text("whole")
+        assert seen == expected
+
+
+def test_a_plot_that_cannot_be_written_is_one_line(finished, tmp_path, monkeypatch):
+    def no_room(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", no_room)
+    path = tmp_path / "training.png"
+    with pytest.raises(CannotWriteError, match=r"^cannot write \S+/training.png: No space left on"):
+        plot_run(finished, path)
+    assert not list(tmp_path.iterdir())

@@ -15,10 +15,9 @@ from helpers import TINY, all_triples, graph_of, graphs, new_model, random_graph
 from nscaching import KnowledgeGraph, Run, TrainConfig, UserError, train
 from nscaching.cli.main import main
 from nscaching.data.graph import Labelled
-from nscaching.evaluation import tasks
 from nscaching.evaluation.entities import classify_entities
 from nscaching.evaluation.linking import labelled_pairs, link_entities, similarity
-from nscaching.evaluation.neighbours import _nearness
+from nscaching.evaluation.neighbours import _nearness, neighbours
 from nscaching.evaluation.relations import evaluate_relations
 from nscaching.models import MODELS
 
@@ -93,7 +92,7 @@ def test_relations_that_cannot_be_ranked():
     with pytest.raises(UserError, match="unknown way to rank ties"):
         evaluate_relations(model, random_graph(), ties="fair")
     with pytest.raises(UserError, match="unknown task 'x'; known: links, relations"):
-        tasks.evaluate(model, random_graph(), task="x")
+        Run(random_graph(), None, model).evaluate(task="x")
     torch.nn.init.constant_(model.relation, float("nan"))
     with pytest.raises(UserError, match="diverged"):
         evaluate_relations(model, random_graph())
@@ -254,10 +253,10 @@ def test_neighbours_agree_with_a_slow_twin(name):
     ):
         others = {i: near(rows[4], rows[i]) for i in range(12) if i != 4}
         order = sorted(others, key=others.get, reverse=by == "cosine")
-        found = tasks.neighbours(model, graph, "e4", top=99, by=by)["neighbours"]
+        found = neighbours(model, graph, "e4", top=99, by=by)["neighbours"]
         assert [each["name"] for each in found] == [f"e{i}" for i in order]
         assert [each[by] for each in found] == pytest.approx([others[i] for i in order])
-        assert tasks.neighbours(model, graph, "e4", 3, by)["neighbours"] == found[:3]
+        assert neighbours(model, graph, "e4", 3, by)["neighbours"] == found[:3]
         assert torch.equal(_nearness(model, 4, by, piece=5), _nearness(model, 4, by))
 
 
@@ -265,21 +264,21 @@ def test_equal_vectors_are_neighbours_in_the_order_of_ids():
     graph = random_graph(entities=6, relations=2, train=10, valid=2, test=2)
     model = new_model("DistMult", 6, 2)
     torch.nn.init.ones_(model.entity)
-    names = [each["name"] for each in tasks.neighbours(model, graph, "e2")["neighbours"]]
+    names = [each["name"] for each in neighbours(model, graph, "e2")["neighbours"]]
     assert names == ["e0", "e1", "e3", "e4", "e5"]
 
 
 def test_neighbours_that_cannot_be_found():
     graph, model = random_graph(), new_model("TransE", 12, 3)
     with pytest.raises(UserError, match="unknown entity 'x'"):
-        tasks.neighbours(model, graph, "x")
+        neighbours(model, graph, "x")
     with pytest.raises(UserError, match="--top must be at least 1, not 0"):
-        tasks.neighbours(model, graph, "e1", 0)
+        neighbours(model, graph, "e1", 0)
     with pytest.raises(UserError, match="unknown value of --by: 'angle'; known: cosine, distance"):
-        tasks.neighbours(model, graph, "e1", by="angle")
+        neighbours(model, graph, "e1", by="angle")
     torch.nn.init.constant_(model.entity, float("inf"))
     with pytest.raises(UserError, match="diverged"):
-        tasks.neighbours(model, graph, "e1")
+        neighbours(model, graph, "e1")
 
 
 # As a user asks.

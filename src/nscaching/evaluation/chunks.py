@@ -1,4 +1,4 @@
-"""Too little memory: how it shows, and work in chunks that are halved until they fit."""
+"""Out-of-memory errors, and work in chunks that are halved until they fit into memory."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ SIGNS = ("out of memory", "can't allocate memory", "ALLOC_FAILED")
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Tell whether an error says that there was no memory left."""
+    """Tell whether an error is an out-of-memory error."""
     words = isinstance(error, RuntimeError) and any(sign in str(error) for sign in SIGNS)
     return words or isinstance(error, MemoryError)
 
 
 class Chunks:
-    """Goes through something in chunks; where memory ends, in chunks of half the size."""
+    """Goes through rows in chunks; when memory runs out, in chunks of half the size."""
 
     def __init__(self, size: int, what: str = "queries") -> None:
         self.size, self.what = size, what
-        """How many at once; less after a shortage."""
+        """Rows of a chunk; fewer after a shortage."""
         self._asked = size
 
     def over(self, total: int, work: Callable[[slice], T]) -> Iterator[tuple[slice, T]]:
@@ -40,7 +40,7 @@ class Chunks:
             if done:
                 begin = some.stop
                 yield some, done[0]
-            else:  # here, where the error is gone and with it what its frames held
+            else:  # here, where the error is gone and its frames hold no memory any more
                 self._halve(some.stop - some.start)
 
     def _try(self, work: Callable[[slice], T], some: slice) -> tuple[T] | None:

@@ -8,25 +8,30 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from nscaching.data.graph import KnowledgeGraph, Labelled
 from nscaching.data.index import Ids, Side
 from nscaching.errors import UserError
 from nscaching.evaluation.chunks import Chunks
+from nscaching.evaluation.ranking import id_tensor
 from nscaching.models import Model, finite
 
-__all__ = ["Thresholds", "classify", "fit_thresholds", "labelled_triples", "score_triples"]
+__all__ = [
+    "NEGATIVE_SEED", "Scores", "Thresholds", "best_threshold", "classify", "fit_thresholds",
+    "fitted_thresholds", "judgement", "labelled_triples", "score_triples",
+]  # fmt: skip
 
 Scores = npt.NDArray[np.float64]
 Truth = npt.NDArray[np.bool_]
 
-# Seed of generated negatives: fixed, so that every run of a graph is judged by the same triples.
+# Seed of generated negatives: fixed, so that all runs on a graph are judged by the same triples.
 NEGATIVE_SEED = 2019
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """A triple is called true when its score is no less than its relation's threshold."""
+    """A triple counts as true if its score is at least the threshold of its relation."""
 
     by_relation: dict[int, float]
     fallback: float
@@ -38,10 +43,10 @@ class Thresholds:
 
 
 def labelled_triples(graph: KnowledgeGraph, split: str) -> Labelled:
-    """Return true and false triples of a split: from the data set's files, else made by seed.
+    """Return true and false triples of a split: from the data set's files, or else made by seed.
 
-    A made negative replaces the head or the tail by an entity that stands on that side of the
-    relation in training, where there is one that makes no known triple.
+    A made negative replaces the head or the tail by an entity that stands on the same side of the
+    relation in training, if there is one that makes no known triple.
     """
     if split in graph.labelled and len(graph.labelled[split].truth):
         return graph.labelled[split]
@@ -63,7 +68,7 @@ def labelled_triples(graph: KnowledgeGraph, split: str) -> Labelled:
             choice = np.setdiff1d(np.arange(len(graph.entities)), taken)
         if len(choice):
             false[row, column] = random.choice(choice)
-    made = (false != triples).any(axis=1)  # a query may have every entity as its answer
+    made = (false != triples).any(axis=1)  # all entities may be answers: then there is no negative
     both = np.concatenate([triples, false[made]])
     truth = np.arange(len(both)) < len(triples)
     return Labelled(both, truth, f"made by seed {NEGATIVE_SEED}")
@@ -72,9 +77,9 @@ def labelled_triples(graph: KnowledgeGraph, split: str) -> Labelled:
 @torch.no_grad()
 def score_triples(model: Model, triples: Ids, piece: int = 65536) -> Scores:
     """Score triples [n, 3]."""
-    columns = torch.from_numpy(np.ascontiguousarray(triples)).long().to(model.entity.device)
+    columns = id_tensor(triples, model.entity.device)
 
-    def score(some: slice) -> torch.Tensor:
+    def score(some: slice) -> Tensor:
         return model.score(*columns[some].unbind(1)).double().cpu()
 
     chunks = Chunks(min(piece, max(1, len(columns))), "triples")
@@ -82,8 +87,14 @@ def score_triples(model: Model, triples: Ids, piece: int = 65536) -> Scores:
     return finite(torch.cat([torch.empty(0, dtype=torch.float64), *parts])).numpy()
 
 
+def fitted_thresholds(model: Model, graph: KnowledgeGraph) -> Thresholds:
+    """Fit the thresholds on the validation triples."""
+    valid = labelled_triples(graph, "valid")
+    return fit_thresholds(score_triples(model, valid.triples), valid.truth, valid.triples[:, 1])
+
+
 def fit_thresholds(scores: Scores, truth: Truth, relations: Ids) -> Thresholds:
-    """Fit, for each relation and over all, the threshold of the best accuracy."""
+    """Fit the threshold of the best accuracy for each relation and over all."""
     by_relation = {
         int(r): best_threshold(scores[relations == r], truth[relations == r])
         for r in np.unique(relations)
@@ -100,21 +111,29 @@ def best_threshold(scores: Scores, truth: Truth) -> float:
     between_equals = np.zeros(len(gain), dtype=bool)
     between_equals[1:-1] = ordered[1:] == ordered[:-1]
     k = int(np.argmax(np.where(between_equals, gain.min() - 1, gain)))
-    if k == 0:  # the next number above; near zero one that is not flushed to zero
+    if k == 0:  # the next number above; near zero a number that is not flushed to zero
         return float(ordered[0] + np.finfo(np.float64).eps * max(1.0, abs(ordered[0])))
     if k == len(ordered):
         return float(ordered[-1])
     middle = float((ordered[k - 1] + ordered[k]) / 2)
-    # Between two neighbouring numbers there is none, and the mean may be rounded to the lower.
+    # The mean of two adjacent floating-point numbers may be rounded to the lower one.
     return middle if middle > ordered[k] else float(ordered[k - 1])
+
+
+def judgement(said: Truth, truth: Truth) -> dict[str, Any]:
+    """Return the accuracy of what was said, and the four counts behind it."""
+    return {
+        "accuracy": float((said == truth).mean()),
+        "true_positives": int((said & truth).sum()),
+        "false_positives": int((said & ~truth).sum()),
+        "true_negatives": int((~said & ~truth).sum()),
+        "false_negatives": int((~said & truth).sum()),
+    }
 
 
 def classify(model: Model, graph: KnowledgeGraph, split: str = "test") -> dict[str, Any]:
     """Fit the thresholds on the validation triples and report the accuracy on a split."""
-    valid, asked = labelled_triples(graph, "valid"), labelled_triples(graph, split)
-    thresholds = fit_thresholds(
-        score_triples(model, valid.triples), valid.truth, valid.triples[:, 1]
-    )
+    thresholds, asked = fitted_thresholds(model, graph), labelled_triples(graph, split)
     relations = asked.triples[:, 1]
     said = score_triples(model, asked.triples) >= thresholds.of(relations)
     right = said == asked.truth
@@ -128,12 +147,8 @@ def classify(model: Model, graph: KnowledgeGraph, split: str = "test") -> dict[s
     }
     return {
         "split": split,
-        "accuracy": float(right.mean()),
         "triples": len(right),
-        "true_positives": int((said & asked.truth).sum()),
-        "false_positives": int((said & ~asked.truth).sum()),
-        "true_negatives": int((~said & ~asked.truth).sum()),
-        "false_negatives": int((~said & asked.truth).sum()),
+        **judgement(said, asked.truth),
         "negatives": asked.origin,
         "fallback_threshold": thresholds.fallback,
         "relations_on_fallback": len(np.setdiff1d(relations, list(thresholds.by_relation))),

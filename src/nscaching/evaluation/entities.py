@@ -11,8 +11,8 @@ import torch
 from nscaching.data.graph import SPLITS, KnowledgeGraph
 from nscaching.data.index import AnswerIndex, Ids, Side
 from nscaching.errors import UserError
-from nscaching.evaluation.among import ids, known_runs, rank_among
-from nscaching.evaluation.ranking import BUDGET, metrics
+from nscaching.evaluation.chunks import Chunks
+from nscaching.evaluation.ranking import BUDGET, id_tensor, known_from, metrics, rank_among
 from nscaching.models import Model
 
 __all__ = ["classify_entities"]
@@ -28,8 +28,8 @@ def classify_entities(
 ) -> dict[str, Any]:
     """Rank the classes of each x in the triples (x, relation, class) of a split.
 
-    Other known classes of x do not count. A class that no training triple has cannot be found:
-    it ranks behind all. The baseline ranks the classes by how many they have in training.
+    Other known classes of x do not count. A class without a training triple cannot be found and
+    ranks last. The baseline ranks the classes by their number of training triples.
     """
     name = graph.relations[relation]
     train, asked = (_of(graph, s, relation) for s in ("train", split))
@@ -92,19 +92,19 @@ def _rank(
 ) -> tuple[Floats, Floats]:
     """Return the ranks of classes[answer] [n] for entities [n]: by the model, by frequency."""
     device = model.entity.device
-    anchor, every = ids(entity, device), ids(classes, device)
+    anchor, every = id_tensor(entity, device), id_tensor(classes, device)
     asked = torch.full_like(anchor, relation)
     known = np.concatenate([_of(graph, s, relation) for s in SPLITS])
     known = known[np.isin(known[:, 2], classes)]
     number = np.searchsorted(classes, known[:, 2]).astype(np.int32)
     index = AnswerIndex.build(known[:, 0], known[:, 1], number, len(graph.relations))
-    others = known_runs(index, entity, np.full_like(entity, relation), device)
+    others = known_from(index, entity, np.full_like(entity, relation), device)
 
     def score(some: slice) -> torch.Tensor:
         candidates = every.expand(len(anchor[some]), -1)
         return model.score_candidates(Side.TAIL, anchor[some], asked[some], candidates)
 
-    # Places instead of counts, so that classes of one size are not level.
+    # Ranks instead of counts: then classes of equal size do not tie.
     place = torch.empty(len(classes))
     place[torch.from_numpy(np.argsort(-sizes, kind="stable"))] = -torch.arange(len(classes) * 1.0)
     place = place.to(device)
@@ -113,9 +113,10 @@ def _rank(
         return place.repeat(len(anchor[some]), 1)
 
     chunk = max(1, budget // (SCORE_BYTES * len(classes)))
-    true = ids(answer, device)
+    true = id_tensor(answer, device)
     by_model, by_frequency = (
-        rank_among(by, true, others, chunk).resolve("realistic") for by in (score, frequency)
+        rank_among(by, true, others, Chunks(chunk)).resolve("realistic")
+        for by in (score, frequency)
     )
     return by_model, by_frequency
 

@@ -15,10 +15,11 @@ from nscaching.errors import UserError
 from nscaching.evaluation.classify import (
     NEGATIVE_SEED,
     Scores,
-    Truth,
     best_threshold,
+    judgement,
     score_triples,
-)
+)  # fmt: skip
+from nscaching.evaluation.ranking import id_tensor
 from nscaching.models import Model, finite
 
 __all__ = ["link_entities"]
@@ -27,9 +28,9 @@ __all__ = ["link_entities"]
 def link_entities(
     model: Model, graph: KnowledgeGraph, relation: int, split: str = "test"
 ) -> dict[str, Any]:
-    """Tell pairs that are the same from pairs that are not, in two ways.
+    """Tell pairs of the same thing from pairs of different things, by score and by similarity.
 
-    Each way has a threshold fitted on the validation pairs of the relation.
+    Each of the two has a threshold fitted on the validation pairs of the relation.
     """
     valid, asked = (labelled_pairs(graph, s, relation) for s in ("valid", split))
     report: dict[str, Any] = {
@@ -44,7 +45,7 @@ def link_entities(
     for name, judge in (("by_score", score_triples), ("by_similarity", similarity)):
         threshold = best_threshold(judge(model, valid.triples), valid.truth)
         said = judge(model, asked.triples) >= threshold
-        report[name] = {"threshold": threshold, **_judgement(said, asked.truth)}
+        report[name] = {"threshold": threshold, **judgement(said, asked.truth)}
     return report
 
 
@@ -70,10 +71,10 @@ def labelled_pairs(graph: KnowledgeGraph, split: str, relation: int) -> Labelled
 
 
 def _negatives(graph: KnowledgeGraph, true: Ids, relation: int) -> Ids:
-    """Replace in each pair one side by an entity that stands there in training.
+    """Replace one side of each pair by an entity that stands on this side in training.
 
-    What follows from known pairs, since "the same" works backwards and through others, is no
-    negative. A pair for which nothing is left has none.
+    "The same" is symmetric and transitive: a pair that follows from known pairs is no negative.
+    A pair for which no entity is left gets no negative.
     """
     group = _groups(graph, relation)
     train = graph.train[graph.train[:, 1] == relation]
@@ -92,7 +93,7 @@ def _negatives(graph: KnowledgeGraph, true: Ids, relation: int) -> Ids:
 
 
 def _groups(graph: KnowledgeGraph, relation: int) -> npt.NDArray[np.int64]:
-    """Number the groups of entities that known pairs make the same, for each entity [|E|]."""
+    """Return for each entity [|E|] the number of its group: known pairs join their entities."""
     parent = list(range(len(graph.entities)))
 
     def root(entity: int) -> int:
@@ -110,7 +111,7 @@ def _groups(graph: KnowledgeGraph, relation: int) -> npt.NDArray[np.int64]:
 @torch.no_grad()
 def similarity(model: Model, triples: Ids, piece: int = 65536) -> Scores:
     """Return the cosine of head and tail of triples [n, 3]."""
-    columns = torch.from_numpy(np.ascontiguousarray(triples)).long().to(model.entity.device)
+    columns = id_tensor(triples, model.entity.device)
     parts = []
     for part in columns.split(piece):
         head, tail = (
@@ -119,13 +120,3 @@ def similarity(model: Model, triples: Ids, piece: int = 65536) -> Scores:
         )
         parts.append((head * tail).sum(-1).cpu())
     return finite(torch.cat(parts)).numpy()
-
-
-def _judgement(said: Truth, truth: Truth) -> dict[str, Any]:
-    return {
-        "accuracy": float((said == truth).mean()),
-        "true_positives": int((said & truth).sum()),
-        "false_positives": int((said & ~truth).sum()),
-        "true_negatives": int((~said & ~truth).sum()),
-        "false_negatives": int((~said & truth).sum()),
-    }

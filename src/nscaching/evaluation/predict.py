@@ -1,34 +1,22 @@
-"""Answers by name: any two of head, relation and tail; or the truth of all three."""
+"""Answers by name: two of head, relation and tail are given, or all three to be judged."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from nscaching.data.graph import SPLITS, KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import UserError, unknown
-from nscaching.evaluation.classify import fit_thresholds, labelled_triples, score_triples
+from nscaching.evaluation.classify import fitted_thresholds, score_triples
 from nscaching.models import Model, finite
 
-__all__ = ["Answer", "known_answers", "predict"]
+__all__ = ["Known", "known_answers", "predict"]
 
 Known = Literal["hide", "mark"]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One candidate for what was asked, the most plausible first."""
-
-    rank: int
-    name: str
-    label: str
-    score: float
-    known: str
-    """The split in which the triple stands already; empty when it is new."""
 
 
 def predict(
@@ -40,9 +28,9 @@ def predict(
     top: int = 10,
     known: Known = "hide",
 ) -> dict[str, Any]:
-    """Rank the answers to a triple with one gap, or judge a whole triple.
+    """Rank the answers to a triple with one gap, the most plausible first, or judge a whole triple.
 
-    Known facts are left out, or with ``known="mark"`` shown with the split they stand in.
+    Known facts are left out, or with ``known="mark"`` shown with the split that holds them.
     """
     given = [name for name in (head, relation, tail) if name is not None]
     if len(given) < 2:
@@ -63,26 +51,28 @@ def predict(
         return query | _judge(model, graph, h, r, t)
     scores = finite(_scores(model, h, r, t))
     split_of = known_answers(graph, h, r, t)
-    answers: list[Answer] = []
-    order = torch.argsort(scores, descending=True, stable=True)
-    for best in order[: top + len(split_of)].tolist():
-        if len(answers) == top:
-            break
-        if known == "hide" and best in split_of:
-            continue
-        name = graph.relations[best] if r is None else graph.entities[best]
-        label = graph.relation_label(best) if r is None else graph.label(best)
-        place = len(answers) + 1
-        answers.append(Answer(place, name, label, float(scores[best]), split_of.get(best, "")))
+    best = torch.argsort(scores, descending=True, stable=True)[: top + len(split_of)].tolist()
+    if known == "hide":
+        best = [candidate for candidate in best if candidate not in split_of]
+    answers = [
+        {
+            "rank": rank,
+            "name": graph.relations[candidate] if r is None else graph.entities[candidate],
+            "label": graph.relation_label(candidate) if r is None else graph.label(candidate),
+            "score": float(scores[candidate]),
+            "known": split_of.get(candidate, ""),
+        }
+        for rank, candidate in enumerate(best[:top], 1)
+    ]
     hidden = len(split_of) if known == "hide" else 0
-    return query | {"known_facts_left_out": hidden, "answers": [asdict(a) for a in answers]}
+    return query | {"known_facts_left_out": hidden, "answers": answers}
 
 
 @torch.no_grad()
-def _scores(model: Model, h: int | None, r: int | None, t: int | None) -> torch.Tensor:
+def _scores(model: Model, h: int | None, r: int | None, t: int | None) -> Tensor:
     """Score every candidate for the gap."""
 
-    def ids(*values: int) -> torch.Tensor:
+    def ids(*values: int) -> Tensor:
         return torch.tensor(values, device=model.entity.device)
 
     if r is None:
@@ -97,10 +87,10 @@ def _scores(model: Model, h: int | None, r: int | None, t: int | None) -> torch.
 def known_answers(
     graph: KnowledgeGraph, h: int | None, r: int | None, t: int | None
 ) -> dict[int, str]:
-    """Return candidate → split for the triples that stand in the graph already."""
+    """Return the known answers to a triple with one gap, and the split that holds each."""
     gap = [h, r, t].index(None)
     found: dict[int, str] = {}
-    for split in reversed(SPLITS):  # a triple in several splits is said to be of the first
+    for split in reversed(SPLITS):  # of several splits, the first one is named
         triples = graph.split(split)
         match = np.ones(len(triples), dtype=bool)
         for column, value in enumerate((h, r, t)):
@@ -111,15 +101,12 @@ def known_answers(
 
 
 def _judge(model: Model, graph: KnowledgeGraph, h: int, r: int, t: int) -> dict[str, Any]:
-    """Score one triple and hold it against the threshold of its relation."""
+    """Score one triple and compare the score with the threshold of the relation."""
     triple = np.array([[h, r, t]], dtype=np.int32)
     score = float(score_triples(model, triple)[0])
     known = [split for split in SPLITS if (graph.split(split) == triple).all(axis=1).any()]
     judged: dict[str, Any] = {"score": score, "known": known[0] if known else ""}
     if not len(graph.valid) and "valid" not in graph.labelled:
         return judged | {"threshold": None, "plausible": None}
-    valid = labelled_triples(graph, "valid")
-    scores = score_triples(model, valid.triples)
-    thresholds = fit_thresholds(scores, valid.truth, valid.triples[:, 1])
-    threshold = float(thresholds.of(np.array([r], dtype=np.int32))[0])
+    threshold = float(fitted_thresholds(model, graph).of(triple[:, 1])[0])
     return judged | {"threshold": threshold, "plausible": score >= threshold}

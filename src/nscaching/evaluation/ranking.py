@@ -9,25 +9,21 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from nscaching.data.graph import MAPPING_CLASSES, KnowledgeGraph
-from nscaching.data.index import Ids, Side
+from nscaching.data.index import AnswerIndex, Ids, Side
 from nscaching.errors import Diverged, UserError, unknown
 from nscaching.evaluation.chunks import Chunks
 from nscaching.kernels import Kernels, Known, choose_kernels
 from nscaching.models import DIVERGED, Model
 
 __all__ = [
-    "BUDGET",
-    "METRICS",
-    "Ranks",
-    "Ties",
-    "breakdown",
-    "chunk_size",
-    "evaluate",
-    "metrics",
-    "rank",
-]
+    "BUDGET", "METRICS", "Progress", "Queries", "Ranks", "Ties", "breakdown", "chunk_size",
+    "evaluate", "id_tensor", "known_from", "metrics", "non_empty", "rank", "rank_among",
+]  # fmt: skip
+
+Progress = Callable[[int, int], None]
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 Rows = npt.NDArray[np.intp]
@@ -35,22 +31,22 @@ Rows = npt.NDArray[np.intp]
 METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@10")
 
 BUDGET = 512 << 20
-"""Bytes that the scores of one chunk of queries may take, temporaries included."""
+"""Bytes for the scores of one chunk of queries, temporaries included."""
 
-# Bytes per query and entity at the peak, of forms that go by relation: the parts of each relation
-# (4), those together (4), in order (4), and times a weight (4).
+# Peak bytes per query and entity, for forms that score relation by relation: the scores of each
+# relation (4), joined (4), in the order of the queries (4), and times a weight (4).
 SCORE_BYTES = 16
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """Ranks of the true answers [n], the first place being 1, with ties for and against them."""
+    """Ranks of the true answers [n] from 1, with equal scores behind and before them."""
 
     optimistic: npt.NDArray[np.int64]
     pessimistic: npt.NDArray[np.int64]
 
     def resolve(self, ties: Ties) -> npt.NDArray[np.float64]:
-        """Return one rank each; realistic is the mean of the two."""
+        """Return one rank of each answer; realistic is the mean of the two."""
         if ties not in get_args(Ties):
             raise unknown("way to rank ties", ties, get_args(Ties))
         if ties == "realistic":
@@ -60,17 +56,17 @@ class Ranks:
 
 
 def chunk_size(model: Model, budget: int = BUDGET) -> int:
-    """Return how many queries may be scored against all entities at once within the budget."""
+    """Return how many queries can be scored against all entities at once within the budget."""
     per_score = SCORE_BYTES
-    if model.broadcasts:  # which holds a few [queries, |E|, D] tensors
+    if model.broadcasts:  # which takes a few [queries, |E|, D] tensors
         per_score += 3 * 4 * model.entity.shape[1]
     return max(1, budget // (per_score * model.entities))
 
 
 class Queries:
-    """Both queries of some triples on a device, with their known answers: ready to be ranked.
+    """Both queries of some triples on a device, with their known answers.
 
-    Preparing them takes longer than ranking on a GPU, so a training run does it once.
+    On a GPU this takes longer than the ranking itself, so a training run prepares them once.
     """
 
     def __init__(
@@ -80,33 +76,37 @@ class Queries:
         filtered: bool = True,
         device: torch.device | str = "cpu",
     ) -> None:
-        # Together by relation: shifted forms make a table for each relation of a chunk.
+        # Sorted by relation: shifted forms make a table for each relation of a chunk.
         self.order = np.argsort(triples[:, 1], kind="stable")
         head, relation, tail = triples[self.order].T
-        self.relation = _ids(relation, device)
+        self.relation = id_tensor(relation, device)
         self.most = 0
-        """How many fitted at once when they were last ranked; 0: they were not."""
-        self.anchor: dict[Side, torch.Tensor] = {}
-        self.answer: dict[Side, torch.Tensor] = {}
-        self._known: dict[Side, Known] = {}
+        """Queries that fitted into memory at once in the last ranking; 0 before the first."""
+        self.anchor: dict[Side, Tensor] = {}
+        self.answer: dict[Side, Tensor] = {}
+        self.known: dict[Side, Known] = {}
+        """Empty if known answers count too."""
         for side in Side:
             anchor, answer = side.query(head, tail)
-            self.anchor[side], self.answer[side] = _ids(anchor, device), _ids(answer, device)
+            self.anchor[side] = id_tensor(anchor, device)
+            self.answer[side] = id_tensor(answer, device)
             if filtered:
                 index = graph.filter_index[side]
-                start, end = (_ids(run, device) for run in index.runs(anchor, relation))
-                answers = torch.from_numpy(index.answers).to(device)
-                self._known[side] = Known(start, end, answers)
+                self.known[side] = known_from(index, anchor, relation, device)
 
     def __len__(self) -> int:
         return len(self.relation)
 
-    def known(self, side: Side, some: slice) -> Known | None:
-        """Return the known answers of some queries, None if they are not to be filtered."""
-        if side not in self._known:
-            return None
-        known = self._known[side]
-        return Known(known.start[some], known.end[some], known.answers)
+
+def id_tensor(ids: npt.NDArray[Any], device: torch.device | str) -> Tensor:
+    """Return ids as a tensor that can index."""
+    return torch.from_numpy(np.ascontiguousarray(ids)).long().to(device)
+
+
+def known_from(index: AnswerIndex, first: Ids, second: Ids, device: torch.device | str) -> Known:
+    """Return the known answers of queries that consist of two ids each."""
+    start, end = (id_tensor(run, device) for run in index.runs(first, second))
+    return Known(start, end, torch.from_numpy(index.answers).to(device))
 
 
 @torch.no_grad()
@@ -115,40 +115,63 @@ def rank(
     queries: Queries,
     *,
     budget: int = BUDGET,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     kernels: Kernels | None = None,
 ) -> dict[Side, Ranks]:
     """Rank the true head and the true tail of each triple among all entities.
 
-    Filtered: other known answers of the query, from all splits, do not count. Where memory ends,
-    chunks are halved. ``progress`` hears (queries done, queries in all).
+    ``progress`` hears (queries done, queries in all).
     """
     kernels = kernels or choose_kernels("auto", model.entity.device)
     chunks = Chunks(min(chunk_size(model, budget), queries.most or len(queries)))
-    counts, done = {}, 0
-    for side in Side:
+    ranks, place = {}, np.argsort(queries.order)
+    for number, side in enumerate(Side):
 
-        def count(some: slice, side: Side = side) -> torch.Tensor:
-            anchor, answer = queries.anchor[side][some], queries.answer[side][some]
-            scores = kernels.score_all(model, side, anchor, queries.relation[some])
-            return kernels.count(scores, answer, queries.known(side, some))
+        def score(some: slice, side: Side = side) -> Tensor:
+            return kernels.score_all(
+                model, side, queries.anchor[side][some], queries.relation[some]
+            )
 
-        parts = []
-        for some, found in chunks.over(len(queries), count):
-            parts.append(found)
-            done += some.stop - some.start
+        def report(done: int, of: int, before: int = number * len(queries)) -> None:
             if progress is not None:
-                progress(done, 2 * len(queries))
-        counts[side] = torch.cat(parts, dim=1)  # [3, n]
+                progress(before + done, 2 * of)
+
+        known = queries.known.get(side)
+        found = rank_among(score, queries.answer[side], known, chunks, report, kernels)
+        ranks[side] = Ranks(found.optimistic[place], found.pessimistic[place])
     queries.most = chunks.size
-    ranks = {}
-    for side, counted in counts.items():
-        above, level, wrong = np.empty((3, len(queries)), dtype=np.int64)
-        above[queries.order], level[queries.order], wrong[queries.order] = counted.cpu().numpy()
-        if wrong.any():
-            raise Diverged(DIVERGED)
-        ranks[side] = Ranks(above + 1, above + level + 1)
     return ranks
+
+
+@torch.no_grad()
+def rank_among(
+    score: Callable[[slice], Tensor],
+    answer: Tensor,
+    known: Known | None,
+    chunks: Chunks,
+    progress: Progress | None = None,
+    kernels: Kernels | None = None,
+) -> Ranks:
+    """Rank the answer [n] of each query among its candidates.
+
+    ``score`` returns the scores [some, candidates] of some queries. Filtered: ``known`` answers
+    other than the true one do not count. ``progress`` hears (queries done, queries in all).
+    """
+    kernels = kernels or Kernels()
+
+    def count(some: slice) -> Tensor:
+        others = known and Known(known.start[some], known.end[some], known.answers)
+        return kernels.count(score(some), answer[some], others)
+
+    parts = []
+    for some, found in chunks.over(len(answer), count):
+        parts.append(found)
+        if progress is not None:
+            progress(some.stop, len(answer))
+    above, level, non_finite = torch.cat(parts, dim=1).cpu().numpy()  # [3, n]
+    if non_finite.any():
+        raise Diverged(DIVERGED)
+    return Ranks(above + 1, above + level + 1)
 
 
 def metrics(ranks: npt.NDArray[np.float64]) -> dict[str, float]:
@@ -167,17 +190,22 @@ def evaluate(
     filtered: bool = True,
     ties: Ties = "realistic",
     budget: int = BUDGET,
-    progress: Callable[[int, int], None] | None = None,
-    kernels: Kernels | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Rank a split and report it overall, by side, by mapping class and by relation."""
+    """Rank a split and report the metrics overall, by side, by mapping class and by relation."""
+    triples = non_empty(graph, split)
+    queries = Queries(graph, triples, filtered, model.entity.device)
+    ranks = rank(model, queries, budget=budget, progress=progress)
+    found = {"split": split, "filtered": filtered, "ties": ties}
+    return found | breakdown(graph, triples, ranks, ties)
+
+
+def non_empty(graph: KnowledgeGraph, split: str) -> Ids:
+    """Return the triples of a split that is to be ranked."""
     triples = graph.split(split)
     if not len(triples):
         raise UserError(f"the {split} split of {graph.name} is empty: there is nothing to rank")
-    queries = Queries(graph, triples, filtered, model.entity.device)
-    ranks = rank(model, queries, budget=budget, progress=progress, kernels=kernels)
-    found = {"split": split, "filtered": filtered, "ties": ties}
-    return found | breakdown(graph, triples, ranks, ties)
+    return triples
 
 
 def breakdown(
@@ -206,7 +234,3 @@ def breakdown(
             for r, rows in zip(present, by_relation, strict=True)
         },
     }
-
-
-def _ids(array: npt.NDArray[Any], device: torch.device | str) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array)).long().to(device)

@@ -10,9 +10,17 @@ from torch import Tensor
 
 from nscaching.data.graph import SPLITS, KnowledgeGraph
 from nscaching.data.index import AnswerIndex
-from nscaching.errors import UserError
-from nscaching.evaluation.among import Progress, ids, known_runs, rank_among
-from nscaching.evaluation.ranking import BUDGET, Ties, metrics
+from nscaching.evaluation.chunks import Chunks
+from nscaching.evaluation.ranking import (
+    BUDGET,
+    Progress,
+    Ties,
+    id_tensor,
+    known_from,
+    metrics,
+    non_empty,
+    rank_among,
+)  # fmt: skip
 from nscaching.models import Model
 
 __all__ = ["evaluate_relations"]
@@ -31,27 +39,24 @@ def evaluate_relations(
     budget: int = BUDGET,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Rank the relation of each triple of a split and report it overall and by relation.
+    """Rank the relation of each triple of a split; report the metrics overall and by relation.
 
-    Filtered: other relations that are known to hold between the two, in any split, do not count.
+    Filtered: other relations known between the two entities, in any split, do not count.
     """
-    triples = graph.split(split)
-    if not len(triples):
-        raise UserError(f"the {split} split of {graph.name} is empty: there is nothing to rank")
-    head, relation, tail = triples.T
+    head, relation, tail = non_empty(graph, split).T
     device = model.entity.device
     known = None
     if filtered:
         h, r, t = np.concatenate([graph.split(s) for s in SPLITS]).T
         index = AnswerIndex.build(h, t, r, len(graph.entities))
-        known = known_runs(index, head, tail, device)
-    heads, tails = ids(head, device), ids(tail, device)
+        known = known_from(index, head, tail, device)
+    heads, tails = id_tensor(head, device), id_tensor(tail, device)
     piece = _pairs(model, budget)
     ranks = rank_among(
         lambda some: _scores(model, heads[some], tails[some], piece),
-        ids(relation, device),
+        id_tensor(relation, device),
         known,
-        max(1, piece // model.relations),
+        Chunks(max(1, piece // model.relations)),
         progress,
     ).resolve(ties)
     return {

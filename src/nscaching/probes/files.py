@@ -1,4 +1,4 @@
-"""Files of probes in a run folder: scores.jsonl, and snapshots of the cache."""
+"""The files of probes in a run folder: scores.jsonl, and snapshots of the cache by epoch."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SNAPSHOT = re.compile(rf"cache-(\d{{6,}})\.safetensors(?:{re.escape(PARTIAL)})?"
 
 
 def append_scores(folder: Path, lines: list[dict[str, Any]]) -> None:
-    """Append the lines of an epoch, all at once."""
+    """Append the lines of an epoch in one write."""
     if lines:
         append_lines(folder / SCORES, lines)
 
 
 def read_scores(folder: Path) -> list[dict[str, Any]]:
-    """Read the lines of watched triples; none if there is no file."""
+    """Read the scores of watched triples; empty if none were watched."""
     if not (folder / SCORES).is_file():
         return []
     return read_lines(folder / SCORES, _is_line, "scores")
@@ -41,7 +41,7 @@ def save_snapshot(folder: Path, epoch: int, cache: Mapping[str, Tensor]) -> None
 
 
 class Snapshots(Mapping[int, dict[str, Tensor]]):
-    """The snapshots in a run folder by epoch, each read on access."""
+    """The snapshots in a run folder by epoch; each is read from the disk when used."""
 
     def __init__(self, folder: Path) -> None:
         self.files: dict[int, Path] = {}

@@ -1,4 +1,4 @@
-"""Checkpoints: the whole state of a training in one file, which is used whole or not at all."""
+"""Checkpoints: the whole state of a training run in one file with a checksum."""
 
 from __future__ import annotations
 
@@ -11,8 +11,16 @@ from pathlib import Path
 from torch import Tensor
 
 from nscaching.errors import UserError
+from nscaching.files import (
+    PARTIAL,
+    FolderLock,
+    raw_bytes,
+    read_tensors,
+    save_tensors,
+    sync,
+    writing,
+)  # fmt: skip
 from nscaching.kernels.state import State
-from nscaching.files import PARTIAL, FolderLock, raw_bytes, read_tensors, save_tensors, sync, writing
 
 __all__ = ["CHECKPOINT", "CHECKPOINTS", "Checkpoints"]
 
@@ -21,31 +29,31 @@ CHECKPOINT = re.compile(rf"(\d{{6,}})\.safetensors(?:{re.escape(PARTIAL)})?")
 FORMAT = "1"
 KEPT = 2
 
+
 class Checkpoints:
-    """The checkpoints of a training, numbered; the two newest whole ones are kept."""
+    """The numbered checkpoints of a training run; the two newest intact ones are kept."""
 
     def __init__(self, run: Path) -> None:
         self.folder = run / CHECKPOINTS
         self.whole: list[Path] = []
-        """Those that this process wrote or read, the newest last."""
+        """Checkpoints that this process wrote or read, the newest last."""
 
     def lock(self) -> FolderLock:
-        """Hold the folder, which is made if need be, for this process alone."""
+        """Make the folder if it is missing, and lock it for this process."""
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         return FolderLock(self.folder)
 
     def files(self) -> list[Path]:
-        """Return those that were written to their end, the newest last."""
+        """Return the completely written checkpoints, the newest last."""
         if not self.folder.is_dir():
             return []
         found = [file for file in self.folder.iterdir() if _is_checkpoint(file)]
-        return sorted(
-            (file for file in found if file.suffix != PARTIAL), key=lambda file: int(file.stem)
-        )
+        whole = [file for file in found if file.suffix != PARTIAL]
+        return sorted(whole, key=lambda file: int(file.stem))
 
     def save(self, state: State) -> Path:
-        """Write a checkpoint; only then remove what is older than the one before."""
+        """Write a checkpoint; then remove all but this one and the one before."""
         with writing(self.folder):
             self.folder.mkdir(exist_ok=True)
         before = self.files()
@@ -68,9 +76,9 @@ class Checkpoints:
         return path
 
     def newest(self, say: Callable[[str], None], needed: bool = True) -> State | None:
-        """Read the newest whole checkpoint; ``say`` hears of each that is damaged.
+        """Read the newest intact checkpoint; ``say`` hears of each damaged one.
 
-        Where all of them are, that is an error only if one is needed.
+        If all are damaged, that is an error only if a checkpoint is needed.
         """
         files = self.files()
         state, damaged = None, []
@@ -94,7 +102,7 @@ class Checkpoints:
         return None
 
     def remove(self) -> None:
-        """Remove all of them, and the folder."""
+        """Remove all checkpoints, and the folder."""
         for file in self.folder.iterdir():
             if _is_checkpoint(file):
                 file.unlink()
@@ -104,12 +112,12 @@ class Checkpoints:
 
 
 def _is_checkpoint(file: Path) -> bool:
-    """Say whether a file is one of ours by its name; a folder of such a name is not."""
+    """Say whether a file is a checkpoint by its name; a folder of such a name is not."""
     return bool(CHECKPOINT.fullmatch(file.name)) and not file.is_dir()
 
 
 class _DamagedError(Exception):
-    """A file is not what was written."""
+    """The content of a checkpoint is not what was written."""
 
 
 def _read(file: Path) -> State:
@@ -130,7 +138,7 @@ def _read(file: Path) -> State:
 
 
 def _digest(metadata: dict[str, str], tensors: dict[str, Tensor]) -> str:
-    """Return a checksum of everything that a file holds."""
+    """Return a checksum of everything in a checkpoint."""
     digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())

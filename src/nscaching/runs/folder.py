@@ -1,4 +1,4 @@
-"""The files of a run. They are written as training goes on, each one whole or not at all."""
+"""A run folder on disk: written while training goes on, each file whole or not at all."""
 
 from __future__ import annotations
 
@@ -12,35 +12,47 @@ from typing import Any
 
 from torch import Tensor
 
-from nscaching.evaluation import ranking as evaluation
-from nscaching.runs.checkpoints import Checkpoints
 from nscaching.config import TrainConfig
-from nscaching.errors import UserError, user_path
-from nscaching.files import PARTIAL, FolderLock, append_lines, free_path, own, read_lines, read_tensors, save_tensors, sync, writing
 from nscaching.data.graph import KnowledgeGraph, Source
+from nscaching.errors import UserError, user_path
+from nscaching.evaluation.ranking import METRICS as RANKING_METRICS
+from nscaching.files import (
+    PARTIAL,
+    FolderLock,
+    append_lines,
+    free_path,
+    read_lines,
+    read_tensors,
+    regular_file,
+    replacing,
+    save_tensors,
+    sync,
+    writing,
+)  # fmt: skip
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import SCORES, remove_snapshots
-from nscaching.runs.settings import CONFIG, FORMAT, read_record, read_settings, write_config
-from nscaching.runs.layout import CACHE, METRICS, MODEL, check_own, has_ended
+from nscaching.runs.checkpoints import Checkpoints
 from nscaching.runs.graph_files import read_graph, write_graph
+from nscaching.runs.layout import CACHE, METRICS, MODEL, check_own, has_ended
+from nscaching.runs.settings import CONFIG, FORMAT, read_record, read_settings, write_config
 
 __all__ = ["Record", "RunFolder", "default_out", "resume_command"]
 
 Record = dict[str, Any]
 """One line of metrics.jsonl: an epoch, or a ranking of a split."""
 
-# What a line of metrics.jsonl has at least: an epoch, or the ranking of a split.
+# The figures that every line of metrics.jsonl has.
 EPOCH_FIGURES = ("epoch", "loss", "seconds")
-RANKING_FIGURES = ("epoch", *evaluation.METRICS, "trained_seconds", "seconds")
+RANKING_FIGURES = ("epoch", *RANKING_METRICS, "trained_seconds", "seconds")
 
 
 def resume_command(path: str | Path) -> str:
-    """Return the command line that goes on with a run."""
+    """Return the command line that resumes a run."""
     return f"nscaching train --resume {shlex.quote(str(path))}"
 
 
 class RunFolder:
-    """One run's folder on disk; it holds the data too, so that it stands on its own."""
+    """The folder of one run. It holds the data too, so that nothing else is needed."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = self.target = user_path(path)
@@ -48,7 +60,7 @@ class RunFolder:
         self.lock: FolderLock | None = None
 
     def check_free(self, overwrite: bool) -> None:
-        """Refuse a path that cannot be made, or exists and is no run that may be overwritten."""
+        """Refuse a path that cannot be written, or that exists and must not be overwritten."""
         there = next((p for p in self.path.absolute().parents if p.exists()), Path("/"))
         if there.is_dir() and not os.access(there, os.W_OK | os.X_OK):
             reason = f"{there} or its file system is read-only"
@@ -73,8 +85,8 @@ class RunFolder:
     ) -> None:
         """Make the folder with configuration and data; replace an existing run only if told to.
 
-        It gets its name once all that is in it. A run that is to be replaced stays as it is until
-        ``finish``: the new one is written beside it. ``record`` holds what else is worth knowing.
+        The folder gets its name when both are written. An existing run stays as it is until
+        ``finish``: the new run is written beside it. ``record`` goes into the configuration file.
         """
         self.check_free(overwrite)
         record = dict(record or {})
@@ -92,7 +104,7 @@ class RunFolder:
             new.rename(self.path)
         except BaseException as error:
             shutil.rmtree(new, ignore_errors=True)
-            if not isinstance(error, OSError | UnicodeError):  # the latter: not a path of UTF-8
+            if not isinstance(error, OSError | UnicodeError):  # UnicodeError: a path not in UTF-8
                 raise
             reason = getattr(error, "strerror", None) or error
             raise UserError(f"{self.path}: cannot write the run folder: {reason}") from error
@@ -104,7 +116,7 @@ class RunFolder:
             raise UserError(f"{self.path} is not a run folder: it has no {CONFIG}")
 
     def reopen(self) -> None:
-        """Take hold of the folder of an interrupted run."""
+        """Lock the folder of an interrupted run."""
         self._check_is_run()
         if not os.access(self.path, os.W_OK):
             raise UserError(f"cannot write {self.path}: the folder or its file system is read-only")
@@ -115,7 +127,7 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to be done."""
+        """Whether the run has all its files and its final name, and no checkpoints."""
         return has_ended(self.path) and not self.checkpoints.files() and self.path == self.target
 
     def change_config(
@@ -126,14 +138,11 @@ class RunFolder:
         probes: ProbeConfig,
     ) -> None:
         """Replace the configuration."""
-        path, unfinished = self.path / CONFIG, self.path / f"{CONFIG}{PARTIAL}"
-        with writing(path, unfinished):
-            unfinished.unlink(missing_ok=True)  # a link there would lead elsewhere
-            write_config(unfinished, graph, config, record, probes)
-            os.replace(unfinished, path)  # noqa: PTH105
+        with replacing(self.path / CONFIG) as partial:
+            write_config(partial, graph, config, record, probes)
 
     def marks(self) -> dict[str, int]:
-        """Return how long the growing files are, once what a checkpoint needs is on the disk."""
+        """Sync the files that a checkpoint relies on; return the sizes of the growing ones."""
         if not self.checkpoints.whole:
             self.sync()
         grown = [self.path / name for name in (METRICS, SCORES) if (self.path / name).exists()]
@@ -142,7 +151,7 @@ class RunFolder:
         return {file.name: file.stat().st_size for file in grown}
 
     def sync(self) -> None:
-        """Wait until all files are on the disk."""
+        """Wait until all files of the folder are on the disk."""
         for file in self.path.iterdir():
             if file.is_file():
                 sync(file)
@@ -150,7 +159,7 @@ class RunFolder:
         sync(self.path.parent)
 
     def cut(self, marks: dict[str, int], epoch: int, best: tuple[dict[str, Tensor], int]) -> None:
-        """Take back what was written after a checkpoint: lines, snapshots, parameters."""
+        """Undo what was written after a checkpoint: lines, snapshots, parameters."""
         for file in (self.path / name for name in (METRICS, SCORES)):
             size, mark = file.stat().st_size if file.exists() else 0, marks.get(file.name, 0)
             if size < mark:
@@ -165,7 +174,7 @@ class RunFolder:
             (self.path / MODEL).unlink(missing_ok=True)
 
     def finish(self) -> None:
-        """Put a run that was written beside an old one into its place."""
+        """Move a run that was written beside an old run into its place."""
         if self.path == self.target:
             return
         old = free_path(self.target.with_name(f"{self.target.name}.replaced{PARTIAL}"))
@@ -180,21 +189,21 @@ class RunFolder:
             self.target.rename(old)
         self.path = self.path.rename(self.target)
         self.checkpoints = Checkpoints(self.path)
-        shutil.rmtree(old, ignore_errors=True)  # nothing but a run's own files, as was checked
+        shutil.rmtree(old, ignore_errors=True)  # check_own found nothing but files of a run
 
     def close(self) -> None:
-        """Remove the checkpoints of a run that has all its files."""
+        """Remove the checkpoints of a finished run."""
         if self.checkpoints.folder.is_dir():
             self.sync()
             self.checkpoints.remove()
 
     def release(self) -> None:
-        """Let other processes have the folder."""
+        """Let other processes use the folder."""
         if self.lock is not None:
             self.lock.release()
 
     def discard(self) -> None:
-        """Give up a run that was to replace an old one, unless it could go on."""
+        """Delete a failed run that was to replace an old run, unless it can be resumed."""
         if self.path != self.target and not self.checkpoints.files():
             shutil.rmtree(self.path, ignore_errors=True)
 
@@ -207,28 +216,28 @@ class RunFolder:
         save_tensors(self.path / MODEL, parameters, {"epoch": str(epoch)})
 
     def save_sampler(self, state: dict[str, Tensor]) -> None:
-        """Write what the sampler keeps, if it keeps anything."""
+        """Write the state of the sampler, if it has any."""
         if state:
             save_tensors(self.path / CACHE, state)
 
     def read_config(self) -> tuple[Source, TrainConfig]:
         """Read the configuration."""
         self._check_is_run()
-        own(self.path / CONFIG)
+        regular_file(self.path / CONFIG)
         written = read_record(self.path / CONFIG).get("format", FORMAT)
         if written != FORMAT:
             raise UserError(
                 f"{self.path} has format {written!r}, this version of nscaching reads {FORMAT}: "
                 "use the version that wrote it"
             )
-        return read_settings(own(self.path / CONFIG))
+        return read_settings(regular_file(self.path / CONFIG))
 
     def read_history(self) -> list[dict[str, Any]]:
         """Read metrics.jsonl."""
         return read_lines(self.path / METRICS, _is_record, "metrics")
 
     def read_model(self) -> tuple[dict[str, Tensor], int]:
-        """Read the parameters and the epoch they are of."""
+        """Read the parameters and their epoch."""
         if not (self.path / MODEL).is_file():
             raise UserError(f"{self.path} holds no model: its training did not get that far")
         tensors, metadata = read_tensors(self.path / MODEL)
@@ -238,7 +247,7 @@ class RunFolder:
         return tensors, int(epoch)
 
     def read_sampler(self) -> dict[str, Tensor]:
-        """Read what the sampler kept."""
+        """Read the state of the sampler; empty if it had none."""
         return read_tensors(self.path / CACHE)[0] if (self.path / CACHE).is_file() else {}
 
     def read_graph(self, source: Source) -> KnowledgeGraph:
@@ -247,7 +256,7 @@ class RunFolder:
 
 
 def default_out(graph: KnowledgeGraph, config: TrainConfig) -> Path:
-    """Return a free folder for a run that was given none."""
+    """Return a free folder under runs/ for a run without --out."""
     model, sampler = (name.rpartition(":")[2] for name in (config.model, config.sampler))
     name = re.sub(r"[^\w.+-]+", "_", f"{graph.name}-{model}-{sampler}-seed{config.seed}")
     return free_path(Path("runs") / name.lstrip(".").lower())

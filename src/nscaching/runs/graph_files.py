@@ -1,4 +1,4 @@
-"""Names and triples in a run folder: with them it stands on its own."""
+"""Names and triples in a run folder, so that the folder needs no other data."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from nscaching.errors import UserError
-from nscaching.files import parse_json, read_tensors, read_text, save_tensors
 from nscaching.data.graph import SPLITS, KnowledgeGraph, Labelled, Source
 from nscaching.data.index import Ids
+from nscaching.errors import UserError
+from nscaching.files import parse_json, read_tensors, read_text, save_tensors
 
 __all__ = ["TRIPLES", "VOCABULARY", "read_graph", "write_graph"]
 
@@ -50,7 +50,7 @@ def read_graph(folder: Path, source: Source) -> KnowledgeGraph:
 
 
 def write_graph(folder: Path, graph: KnowledgeGraph) -> None:
-    """Write them."""
+    """Write names and triples."""
     names = {name: getattr(graph, name) for name in NAMES}
     text = json.dumps(names, ensure_ascii=False, indent=0)
     (folder / VOCABULARY).write_text(text, encoding="utf-8")
@@ -73,7 +73,7 @@ def _is_vocabulary(value: Any) -> bool:  # noqa: ANN401
 
 
 def _is_unicode(text: str) -> bool:
-    """Say whether a text can be written: JSON may hold halves of characters."""
+    """Say whether a text can be written as UTF-8: JSON may hold lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,15 +1,15 @@
-"""Which files a run folder has: what they are called, which are its own, which come last."""
+"""The names of the files in a run folder."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from nscaching.runs.checkpoints import CHECKPOINT, CHECKPOINTS
 from nscaching.errors import UserError
 from nscaching.files import PARTIAL
 from nscaching.probes.files import SCORES, SNAPSHOT, SNAPSHOTS
-from nscaching.runs.settings import CONFIG
+from nscaching.runs.checkpoints import CHECKPOINT, CHECKPOINTS
 from nscaching.runs.graph_files import TRIPLES, VOCABULARY
+from nscaching.runs.settings import CONFIG
 
 __all__ = [
     "CACHE", "CARD", "FILES", "METRICS", "MODEL", "PLOT", "REPORT", "check_own", "has_ended",
@@ -23,12 +23,12 @@ FOLDERS = {SNAPSHOTS: SNAPSHOT, CHECKPOINTS: CHECKPOINT}
 
 
 def has_ended(path: Path) -> bool:
-    """Say whether a training came to its end: that leaves a card and, should it be gone, a plot."""
+    """Say whether a training run is finished: only then the folder has a card or a plot."""
     return any((path / name).is_file() for name in (CARD, PLOT))
 
 
 def check_own(path: Path) -> None:
-    """Refuse to overwrite what is no run folder, or holds more than a run's own files."""
+    """Refuse to overwrite a folder that is no run folder, or that holds files of the user's."""
     made = all((path / name).is_file() for name in (CONFIG, VOCABULARY))
     if path.is_symlink() or not made:
         raise UserError(f"{path} is not a run folder, so it is not overwritten")

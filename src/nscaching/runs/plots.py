@@ -8,6 +8,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nscaching.files import replacing
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -41,20 +43,20 @@ def plot_comparison(runs: Sequence[Run], names: Sequence[str], path: Path) -> No
         _validation(axes, run, COLOURS[i % len(COLOURS)], plain(name))
     _label(axes, "validation MRR")
     axes.legend(frameon=False)
-    _save(figure, path)
+    _save(figure, path, shared=True)
 
 
 def _figure(panels: int, width: float) -> tuple[Any, Sequence[Axes]]:
-    from matplotlib.figure import Figure  # the object alone: no display, no global state
+    from matplotlib.figure import Figure  # not pyplot: no display, no global state
 
     figure = Figure(figsize=(width, 3.6), dpi=150, layout="constrained")
     return figure, figure.subplots(1, panels, squeeze=False)[0]
 
 
-def _save(figure: Figure, path: Path) -> None:
-    with warnings.catch_warnings():
+def _save(figure: Figure, path: Path, shared: bool = False) -> None:
+    with replacing(path, shared=shared) as partial, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in a script without a font
-        figure.savefig(path)
+        figure.savefig(partial, format=path.suffix[1:])
 
 
 def _validation(axes: Axes, run: Run, colour: str, label: str | None) -> None:
@@ -80,5 +82,5 @@ def _label(axes: Axes, what: str) -> None:
 
 
 def plain(text: str) -> str:
-    """Keep names from being read as mathematics, or left out of a legend for a leading "_"."""
+    """Escape "$", which begins mathematics, and a leading "_", which hides a legend entry."""
     return text.replace("$", r"\$").replace("_", " _", text.startswith("_"))

@@ -10,33 +10,38 @@ from typing import Any
 
 from torch import Tensor
 
-from nscaching.evaluation import tasks
-from nscaching.runs.card import write_card
 from nscaching.config import TrainConfig
-from nscaching.errors import UserError
-from nscaching.evaluation.ranking import Ranks
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
-from nscaching.runs.inspect import inspect
-from nscaching.models import Model, build
-from nscaching.runs.plots import plot_run
+from nscaching.errors import UserError, unknown
+from nscaching.evaluation.classify import classify
+from nscaching.evaluation.entities import classify_entities
+from nscaching.evaluation.linking import link_entities
+from nscaching.evaluation.neighbours import By, neighbours
 from nscaching.evaluation.predict import Known, predict
+from nscaching.evaluation.ranking import Ranks, evaluate
+from nscaching.evaluation.relations import evaluate_relations
+from nscaching.kernels.dispatch import choose_device
+from nscaching.models import Model
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import Snapshots, append_scores, read_scores, save_snapshot
-from nscaching.runs.settings import CONFIG, read_probes, read_record
+from nscaching.runs.card import write_card
+from nscaching.runs.folder import Record, RunFolder, default_out
+from nscaching.runs.inspect import inspect
 from nscaching.runs.layout import CARD, PLOT, REPORT
-from nscaching.runs.folder import RunFolder, default_out
-from nscaching.evaluation.neighbours import By
-from nscaching.kernels.dispatch import choose_device
-from nscaching.runs.folder import Record
-from nscaching.runs.start import check_sizes
+from nscaching.runs.plots import plot_run
+from nscaching.runs.settings import CONFIG, read_probes, read_record
+from nscaching.runs.start import built_model
 
 __all__ = ["Run"]
+
+RANKINGS = {"links": evaluate, "relations": evaluate_relations}
+OF_A_RELATION = {"entities": classify_entities, "linking": link_entities}
 
 
 @dataclass
 class Run:
-    """What ``train`` and ``resume`` return and ``Run.load`` reads back."""
+    """The result of ``train`` and ``resume``; ``Run.load`` reads one from a run folder."""
 
     graph: KnowledgeGraph
     config: TrainConfig
@@ -45,38 +50,40 @@ class Run:
     best_epoch: int = 0
     sampler_state: dict[str, Tensor] = field(default_factory=dict)
     record: dict[str, Any] = field(default_factory=dict)
-    """What the configuration leaves open: device, threads, penalty; versions, once it is saved."""
+    """Facts that the configuration leaves open: device, threads, penalty; versions, once saved."""
     path: Path | None = None
     test_ranks: dict[Side, Ranks] | None = field(default=None, repr=False, compare=False)
-    """Of the test triples, where training has just ranked them: what a report breaks down."""
+    """Ranks of the test triples, if training has just ranked them; the report uses them."""
     probes: ProbeConfig = field(default_factory=ProbeConfig)
     scores: list[Record] = field(default_factory=list)
-    """What watched triples showed: lines of scores.jsonl."""
+    """Score differences of watched triples: the lines of scores.jsonl."""
     snapshots: Mapping[int, dict[str, Tensor]] = field(default_factory=dict)
-    """The cache after some epochs."""
+    """The cache after some epochs, by epoch."""
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto") -> Run:
-        """Load a run folder; it holds everything, so the data need not be there any more."""
+        """Load a run folder; the folder holds the data too."""
         folder = RunFolder(path)
         source, config = folder.read_config()
         graph, (parameters, epoch) = folder.read_graph(source), folder.read_model()
-        try:
-            check_sizes(config, graph, parameters)
-            model = build(config.model, graph, config.dim, config.norm)
-            model.load_state_dict(parameters)
-        except RuntimeError as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"{folder.path}: model and configuration differ: {reason}") from None
+        model = built_model(str(folder.path), config, graph, parameters)
         model.to(choose_device(device))
-        state, record = folder.read_sampler(), read_record(folder.path / CONFIG)
-        run = cls(graph, config, model, folder.read_history(), epoch, state, record, folder.path)
-        run.probes = read_probes(folder.path / CONFIG)
-        run.scores, run.snapshots = read_scores(folder.path), Snapshots(folder.path)
-        return run
+        return cls(
+            graph,
+            config,
+            model,
+            folder.read_history(),
+            epoch,
+            folder.read_sampler(),
+            read_record(folder.path / CONFIG),
+            folder.path,
+            probes=read_probes(folder.path / CONFIG),
+            scores=read_scores(folder.path),
+            snapshots=Snapshots(folder.path),
+        )
 
     def result(self, split: str) -> Record | None:
-        """Return the ranking of a split that training recorded for the parameters it kept."""
+        """Return the ranking of a split that training recorded for the saved parameters."""
         found = [
             r
             for r in self.history
@@ -86,12 +93,12 @@ class Run:
 
     @property
     def train_seconds(self) -> float:
-        """Seconds spent in training, evaluation apart."""
+        """Seconds spent in training, without evaluation."""
         return float(sum(r["seconds"] for r in self.history if "split" not in r))
 
     @property
     def name(self) -> str:
-        """The folder's name, or what was trained."""
+        """The folder's name, or else data, model and sampler."""
         if self.path is not None:
             return self.path.resolve().name
         return f"{self.graph.name}-{self.config.model}-{self.config.sampler}".lower()
@@ -99,23 +106,37 @@ class Run:
     def evaluate(self, split: str = "test", task: str = "links", **options: Any) -> dict[str, Any]:  # noqa: ANN401
         """Rank the entities of a split, or with ``task="relations"`` its relations.
 
-        The options are those of ``evaluation.evaluate`` and ``tasks.relations``.
+        The options are those of ``ranking.evaluate`` and ``relations.evaluate_relations``.
         """
-        return tasks.evaluate(self.model, self.graph, split, task, **options)
+        if task not in RANKINGS:
+            raise unknown("task", task, RANKINGS)
+        return RANKINGS[task](self.model, self.graph, split, **options)
 
     def classify(
         self, split: str = "test", task: str = "triples", relation: str | None = None
     ) -> dict[str, Any]:
         """Tell the true from the false triples of a split and report the accuracy.
 
-        With ``task="entities"`` tell what the heads of a relation such as IsA are, with
-        ``task="linking"`` which pairs of a relation such as EqualTo are the same.
+        With ``task="entities"``: find the classes of the heads of a relation such as IsA. With
+        ``task="linking"``: tell which pairs of a relation such as EqualTo are the same.
         """
-        return tasks.classify(self.model, self.graph, split, task, relation)
+        if task == "triples":
+            if relation is not None:
+                raise UserError(f"--relation {relation!r} needs --task entities or linking")
+            return classify(self.model, self.graph, split)
+        if task not in OF_A_RELATION:
+            raise unknown("task", task, ("triples", *OF_A_RELATION))
+        if relation is None:
+            count = len(self.graph.relations)
+            names = [self.graph.relation_label(i) for i in range(min(12, count))]
+            some = ", ".join(names + ["…"] * (count > 12))
+            raise UserError(f"--task {task} needs a --relation, one of {some}")
+        number = self.graph.relation_id(relation)
+        return OF_A_RELATION[task](self.model, self.graph, number, split)
 
     def neighbours(self, name: str, top: int = 10, by: By = "cosine") -> dict[str, Any]:
-        """Return the entities whose vectors are nearest to that of a name or label."""
-        return tasks.neighbours(self.model, self.graph, name, top, by)
+        """Return the entities whose vectors are nearest to the vector of a name or label."""
+        return neighbours(self.model, self.graph, name, top, by)
 
     def predict(
         self,
@@ -125,7 +146,7 @@ class Run:
         top: int = 10,
         known: Known = "hide",
     ) -> dict[str, Any]:
-        """Answer a triple with one gap by name, or judge a whole one."""
+        """Answer a triple with one gap by name, or judge a whole triple."""
         return predict(self.model, self.graph, head, relation, tail, top, known)
 
     def inspect(
@@ -141,7 +162,7 @@ class Run:
     ) -> dict[str, Any]:
         """Show the cache of (head, relation, ?) or (?, relation, tail) by name.
 
-        At the end, at an epoch that was kept, or some entities of it at all of them.
+        At the end of training, at a recorded epoch, or some of its entities at all of them.
         """
         return inspect(self, head, relation, tail, epoch, sample, top, seed)
 
@@ -162,7 +183,7 @@ class Run:
         overwrite: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> Path:
-        """Write the report, one HTML page, into the run folder unless told where."""
+        """Write the report, one HTML page, to a path or else into the run folder."""
         from nscaching.runs.report import write_report
 
         if not path and self.path is None:
@@ -170,7 +191,7 @@ class Run:
         return write_report(self, path or (self.path or Path()) / REPORT, overwrite, progress)
 
     def save(self, path: str | Path = "", overwrite: bool = False) -> Path:
-        """Write the run folder, a new one under runs/ unless told where; return where it is."""
+        """Write the run folder to a path or else to a new folder under runs/; return its path."""
         folder = RunFolder(path or default_out(self.graph, self.config))
         try:
             folder.create(self.graph, self.config, overwrite, self.record, self.probes)
@@ -184,9 +205,9 @@ class Run:
             folder.release()
 
     def finish(self, folder: RunFolder) -> Path:
-        """Write what only a finished run has: parameters, cache, plot, model card and report.
+        """Write the files of a finished run: parameters, cache, plot, model card and report.
 
-        Where it breaks off, the run can still be resumed: checkpoints go last.
+        Checkpoints are removed last: until then, an interrupted run can be resumed.
         """
         self.path = folder.target
         folder.save_model(self.model.state_dict(), self.best_epoch)
@@ -197,7 +218,7 @@ class Run:
         self.path = folder.path
         try:
             self.report(overwrite=True)
-        except Exception as error:  # the run is saved: no report is worth losing that
+        except Exception as error:  # the run is saved: a failed report must not fail the run
             warnings.warn(f"{folder.path / REPORT} was not written: {error}", stacklevel=2)
         folder.close()
         return folder.path

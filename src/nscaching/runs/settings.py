@@ -1,4 +1,4 @@
-"""The configuration of a run as a file: where its data are, all settings, what is known of it."""
+"""The configuration file of a run: the data, all settings, and a record of the run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 
 from nscaching import __version__
 from nscaching.config import TrainConfig, check_type, read_toml, write_toml
-from nscaching.errors import UserError
 from nscaching.data.graph import KnowledgeGraph, Source
+from nscaching.errors import UserError
 from nscaching.probes import ProbeConfig
 
 __all__ = ["CONFIG", "FORMAT", "read_probes", "read_record", "read_settings", "write_config"]
@@ -19,7 +19,7 @@ __all__ = ["CONFIG", "FORMAT", "read_probes", "read_record", "read_settings", "w
 CONFIG = "config.toml"
 
 FORMAT = 1
-"""Of run folders, as the table ``record`` of their configuration says; the first ones do not."""
+"""Format of run folders, in the table ``record`` of their configuration; absent in the oldest."""
 
 
 def write_config(
@@ -29,7 +29,7 @@ def write_config(
     record: dict[str, Any],
     probes: ProbeConfig | None,
 ) -> None:
-    """Write the data, all settings, probes and what is known of the run."""
+    """Write the data, all settings, the probes and the record of the run."""
     values = dataclasses.asdict(graph.source) | config.to_dict()
     if probes is not None and probes.on:
         values["probes"] = probes.to_dict()
@@ -40,7 +40,7 @@ def write_config(
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Read what a configuration file records of the run that wrote it, if one did."""
+    """Read the record of the run that wrote a configuration file; empty if no run did."""
     record = read_toml(path).get("record", {})
     if not isinstance(record, dict):
         raise UserError(f"{path}: record must be a table, not {record!r}")
@@ -69,7 +69,7 @@ def read_settings(path: Path) -> tuple[Source, TrainConfig]:
 
 
 def _as_keys(where: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with their keys as fields are written, not as flags."""
+    """Return the values with keys spelled as fields (batch_size), not as flags (batch-size)."""
     for key in values:
         if "-" in key and key.replace("-", "_") in values:
             raise UserError(f"{where}: {key} is given twice")

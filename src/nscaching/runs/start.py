@@ -1,4 +1,4 @@
-"""Parameters of an earlier run to start from."""
+"""Parameters of an earlier run: in a model, or as the start of another training run."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from nscaching.config import TrainConfig
-from nscaching.errors import UserError
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.models import build
+from nscaching.errors import UserError
+from nscaching.models import Model, build
 from nscaching.runs.folder import RunFolder
 
-__all__ = ["check_sizes", "warm_start"]
+__all__ = ["built_model", "warm_start"]
 
 
 def warm_start(
@@ -30,25 +30,35 @@ def warm_start(
         if theirs != ours:
             difference = f"{theirs}, here {ours}" if what in ("model", "dim") else "not the same"
             raise UserError(f"{flag} {path}: its {what}: {difference}")
-    try:
-        build(model, graph, dim, config.norm).load_state_dict(parameters)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{flag} {path}: model and configuration differ: {reason}") from None
+    built_model(f"{flag} {path}", config, graph, parameters)
     if not all(tensor.isfinite().all() for tensor in parameters.values()):
         raise UserError(f"{flag} {path}: its parameters are not finite: that training diverged")
     return parameters
 
 
-def check_sizes(config: TrainConfig, graph: KnowledgeGraph, parameters: dict[str, Tensor]) -> None:
-    """Raise a RuntimeError if a model of this configuration has parameters of other sizes.
+def built_model(
+    where: str, config: TrainConfig, graph: KnowledgeGraph, parameters: dict[str, Tensor]
+) -> Model:
+    """Return the model of a configuration with these parameters; an error names ``where``."""
+    try:
+        _check_sizes(config, graph, parameters)
+        model = build(config.model, graph, config.dim, config.norm)
+        model.load_state_dict(parameters)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{where}: model and configuration differ: {reason}") from None
+    return model
 
-    It is built without memory: a damaged configuration may ask for more than there is.
+
+def _check_sizes(config: TrainConfig, graph: KnowledgeGraph, parameters: dict[str, Tensor]) -> None:
+    """Raise a RuntimeError if the model of a configuration has parameters of other sizes.
+
+    The model is built without memory: a damaged configuration may ask for too much.
     """
     try:
         with torch.device("meta"):
             expected = build(config.model, graph, config.dim, config.norm).state_dict()
-    except NotImplementedError:  # a class of the user's that computes at its start
+    except NotImplementedError:  # a class of the user's that computes in its constructor
         return
     for name, tensor in expected.items():
         if name in parameters and parameters[name].shape != tensor.shape:

@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError
-from nscaching.files import FolderLock, own
+from nscaching.files import FolderLock, regular_file
 from nscaching.tuning.space import Space
 
 __all__ = ["JOURNAL", "check_folder", "ended", "open_study"]
@@ -155,7 +155,7 @@ def _cannot_write(path: Path) -> Iterator[None]:
 
 def _repair(journal: Path) -> None:
     """Cut off an incomplete last line; refuse a file with lines that are not JSON."""
-    with own(journal).open("ab+") as file:
+    with regular_file(journal).open("ab+") as file:
         file.seek(0)
         whole = 0
         for number, line in enumerate(file, 1):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import html
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from nscaching.errors import UserError
-from nscaching.files import PARTIAL
+from nscaching.files import write_text, writing
 from nscaching.paper.reproduce.store import Store
 from nscaching.paper.reproduce.tables import PROTOCOLS, Figure, Row, Summary
 from nscaching.paper.reproduce.task import Task
@@ -160,10 +159,6 @@ def check_own(path: Path) -> None:
 def write(path: Path, text: str) -> None:
     """Write the page, whole or not at all."""
     check_own(path)
-    unfinished = path.with_name(path.name + PARTIAL)
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(text, encoding="utf-8")
-        os.replace(unfinished, path)  # noqa: PTH105  (the name says that it replaces)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
+    write_text(path, text)

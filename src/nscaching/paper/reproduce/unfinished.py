@@ -6,7 +6,7 @@ import contextlib
 import json
 
 from nscaching.errors import UserError
-from nscaching.files import own, writing
+from nscaching.files import regular_file, writing
 from nscaching.paper.reproduce.cells import Training
 from nscaching.paper.reproduce.store import Store
 from nscaching.runs.checkpoints import Checkpoints
@@ -36,7 +36,7 @@ def trained_epochs(checkpoints: Checkpoints) -> int:
 
     for file in reversed(checkpoints.files()):
         try:
-            with safe_open(own(file), framework="pt") as opened:
+            with safe_open(regular_file(file), framework="pt") as opened:
                 return int(json.loads(opened.metadata()["state"])["trained"])
         except (UserError, OSError, SafetensorError, KeyError, TypeError, ValueError):
             continue  # damaged: training will say so

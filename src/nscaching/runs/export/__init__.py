@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
 
+from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError, unknown, user_path
+from nscaching.files import replacing, writing
+from nscaching.models import Model, finite
 from nscaching.runs.export import binary, parquet, text
 from nscaching.runs.export._vectors import Format, Progress, Vectors
-from nscaching.files import PARTIAL, free_path
-from nscaching.data.graph import KnowledgeGraph
-from nscaching.models import Model, finite
 
 __all__ = ["FORMATS", "Vectors", "export", "load_vectors", "vectors_of"]
 
@@ -27,7 +26,7 @@ FORMATS: dict[str, Format] = {
 
 @torch.no_grad()
 def vectors_of(model: Model, graph: KnowledgeGraph) -> Vectors:
-    """Return the rows with which entities enter the score, and the relations' own parameters."""
+    """Return the entity vectors as the score uses them, and the relations' parameters."""
     entity, relation = (
         finite(rows.detach().float().cpu()).reshape(len(rows), -1).numpy()
         for rows in (model.table(), model.relation)
@@ -43,13 +42,12 @@ def export(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> tuple[Path, ...]:
-    """Write the vectors in the format that the suffix says; return the files.
+    """Write the vectors in the format of the suffix; return the files.
 
-    They get their names when they are whole. ``progress`` hears (rows done, rows in all).
+    ``progress`` hears (rows done, rows in all).
     """
     target = user_path(path)
     form = _format(target)
-    form.check()
     files = form.files(target)
     for file in files:
         if file.is_dir():
@@ -57,30 +55,22 @@ def export(
         if not overwrite and (file.exists() or file.is_symlink()):
             raise UserError(f"{file} exists already; choose another --to, or say --overwrite")
     vectors = vectors_of(model, graph)
-    unfinished: Sequence[Path] = ()
-    try:
+    with writing(target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = [free_path(file.with_name(file.name + PARTIAL)) for file in files]
-        form.write(vectors, unfinished, progress or (lambda done, of: None))
-        for temporary, file in zip(reversed(unfinished), reversed(files), strict=True):
-            os.replace(temporary, file)  # noqa: PTH105  (the name says that it replaces)
-    except OSError as error:
-        raise UserError(
-            f"cannot write {error.filename or target}: {error.strerror or error}"
-        ) from error
-    finally:
-        for temporary in unfinished:
-            temporary.unlink(missing_ok=True)
+    with ExitStack() as stack:  # the files get their names when all are written, the first one last
+        partial = [stack.enter_context(replacing(file, shared=True)) for file in files]
+        form.write(vectors, partial, progress or (lambda done, of: None))
     return files
 
 
 def load_vectors(path: str | Path) -> Vectors:
-    """Read what ``export`` wrote: every float and every name as it was."""
+    """Read what ``export`` wrote: every float and every name unchanged."""
     file = user_path(path)
     form = _format(file)
-    form.check()
     try:
         return form.read(file)
+    except UserError:
+        raise
     except (OSError, ValueError, KeyError) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         where = getattr(error, "filename", None) or file
@@ -88,6 +78,9 @@ def load_vectors(path: str | Path) -> Vectors:
 
 
 def _format(path: Path) -> Format:
+    """Return the format of a suffix, if the packages it needs are installed."""
     if path.suffix.lower() not in FORMATS:
         raise unknown("suffix", path.suffix or path.name, FORMATS)
-    return FORMATS[path.suffix.lower()]
+    form = FORMATS[path.suffix.lower()]
+    form.check()
+    return form

@@ -1,4 +1,4 @@
-"""What is exported, and what a format is."""
+"""The exported vectors, and the interface of a format."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, eq=False)  # arrays have no truth value to compare by
 class Vectors:
-    """The vectors of a run with their names; row i is that of name i."""
+    """The vectors of a run with their names; row i belongs to name i."""
 
     entities: list[str]
     labels: list[str]
-    """Readable names of the entities; the names again where there are no others."""
+    """Readable names of the entities; an entity without one has its name."""
     entity: Floats  # [|E|, D]
     relations: list[str]
-    relation: Floats  # [|R|, D′]: it may have another length
+    relation: Floats  # [|R|, D′], where D′ may differ from D
 
     def __post_init__(self) -> None:
         for names, rows in (
@@ -41,10 +41,10 @@ class Format(ABC):
     """A way to write vectors."""
 
     def check(self) -> None:  # noqa: B027  (most formats need nothing)
-        """Raise a UserError where a package is missing."""
+        """Raise a UserError if a package is missing."""
 
     def files(self, path: Path) -> tuple[Path, ...]:
-        """Return the files that belong to a path, itself first."""
+        """Return the files of an export to a path, the path itself first."""
         return (path,)
 
     @abstractmethod
@@ -53,4 +53,4 @@ class Format(ABC):
 
     @abstractmethod
     def read(self, path: Path) -> Vectors:
-        """Read them again; a ValueError, KeyError or OSError says what is wrong."""
+        """Read the files; a ValueError, KeyError or OSError says what is wrong."""

@@ -1,4 +1,4 @@
-"""Arrays as they are: safetensors, and NumPy's .npz. Nothing is pickled."""
+"""Arrays unchanged: safetensors, and NumPy's .npz. Nothing is pickled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
+from nscaching.files import write_tensors
 from nscaching.runs.export._vectors import Format, Progress, Vectors
 
 __all__ = ["Npz", "Safetensors"]
@@ -19,25 +21,20 @@ NAMES = ("entities", "labels", "relations")
 
 
 class Safetensors(Format):
-    """Tensors entity and relation; for the names of each kind, UTF-8 bytes and where they end.
+    """Tensors entity and relation; the names of each kind as UTF-8 bytes and their end positions.
 
-    The header, where strings could stand, is limited to 100 MB: not enough for millions of names.
+    The header could hold strings, but only 100 MB: not enough for millions of names.
     """
 
     def write(self, vectors: Vectors, files: Sequence[Path], progress: Progress) -> None:
         """Write one file."""
-        from safetensors.numpy import save_file
-
         arrays: Arrays = {"entity": vectors.entity, "relation": vectors.relation}
         for kind in NAMES:
             encoded = [name.encode() for name in getattr(vectors, kind)]
-            arrays[kind] = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+            arrays[kind] = np.array(bytearray(b"".join(encoded)), dtype=np.uint8)
             arrays[f"{kind}_end"] = np.cumsum([len(name) for name in encoded], dtype=np.int64)
-        whole = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
-        files[0].touch()
-        mode = files[0].stat().st_mode  # as for any new file; the library's own are for one reader
-        save_file(whole, files[0], {"format": "nscaching vectors"})
-        files[0].chmod(mode)
+        tensors = {key: torch.from_numpy(array) for key, array in arrays.items()}
+        write_tensors(files[0], tensors, {"format": "nscaching vectors"})
         progress(len(vectors.entities), len(vectors.entities))
 
     def read(self, path: Path) -> Vectors:
@@ -60,7 +57,7 @@ class Safetensors(Format):
 class Npz(Format):
     """Arrays entities, labels and relations of text, entity and relation of numbers.
 
-    An array of text drops NUL at the end of a name, so the lengths of the names stand beside it.
+    NumPy drops NUL at the end of a text, so the lengths of the names are stored too.
     """
 
     def write(self, vectors: Vectors, files: Sequence[Path], progress: Progress) -> None:
@@ -85,13 +82,8 @@ class Npz(Format):
                 arrays = {key: archive[key] for key in archive.files}
         except (zipfile.BadZipFile, EOFError, AttributeError) as error:  # or no archive at all
             raise ValueError(f"no NumPy archive: {error}") from error
-        names = {
-            kind: [
-                name.ljust(length, "\0")
-                for name, length in zip(
-                    arrays[kind].tolist(), arrays[f"{kind}_length"].tolist(), strict=True
-                )
-            ]
-            for kind in NAMES
-        }
+        names = {}
+        for kind in NAMES:
+            pairs = zip(arrays[kind].tolist(), arrays[f"{kind}_length"].tolist(), strict=True)
+            names[kind] = [name.ljust(length, "\0") for name, length in pairs]
         return Vectors(**names, entity=arrays["entity"], relation=arrays["relation"])

@@ -13,7 +13,7 @@ from nscaching.runs.export._vectors import Floats, Format, Progress, Vectors
 
 __all__ = ["Parquet"]
 
-# Rows of a row group: what is converted at once.
+# Rows of a row group, converted at once.
 PIECE = 65536
 
 
@@ -21,7 +21,7 @@ class Parquet(Format):
     """Columns kind ("entity" or "relation"), name, label, and vector as a list of floats."""
 
     def check(self) -> None:
-        """Ask for pyarrow, which is an extra."""
+        """Refuse if pyarrow is not installed; it is an extra."""
         try:
             import pyarrow.parquet  # noqa: F401
         except ImportError:
@@ -53,17 +53,18 @@ class Parquet(Format):
 
     def read(self, path: Path) -> Vectors:
         """Read the file."""
+        import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
-        with path.open("rb") as file:  # of a path, its folders would be read as columns
+        with path.open("rb") as file:  # pyarrow would read the folders of a path as columns
             table = pq.read_table(file)
-        parts = {}
-        for kind in ("entity", "relation"):
-            rows = table.filter(_is(table["kind"], kind))
-            parts[kind] = (rows["name"].to_pylist(), rows["label"].to_pylist(), _rows(rows))
-        entities, labels, entity = parts["entity"]
-        relations, _, relation = parts["relation"]
-        return Vectors(entities, labels, entity, relations, relation)
+        entity, relation = (
+            table.filter(pc.equal(table["kind"], kind)) for kind in ("entity", "relation")
+        )
+        names, labels, relations = (
+            column.to_pylist() for column in (entity["name"], entity["label"], relation["name"])
+        )
+        return Vectors(names, labels, _rows(entity), relations, _rows(relation))
 
 
 def _lists(rows: Floats) -> Any:  # noqa: ANN401  (an array of pyarrow's)
@@ -73,14 +74,8 @@ def _lists(rows: Floats) -> Any:  # noqa: ANN401  (an array of pyarrow's)
     return pa.ListArray.from_arrays(ends, np.ascontiguousarray(rows).ravel())
 
 
-def _is(column: Any, kind: str) -> Any:  # noqa: ANN401
-    import pyarrow.compute as pc
-
-    return pc.equal(column, kind)
-
-
 def _rows(table: Any) -> Floats:  # noqa: ANN401
-    """Return the vectors [n, D], part by part: one array of lists holds two billion numbers."""
+    """Return the vectors [n, D], part by part: one array of lists is limited to 2³¹ numbers."""
     parts = [part.flatten().to_numpy() for part in table["vector"].chunks]
     flat = np.concatenate([np.empty(0, dtype=np.float32), *parts])
     return flat.reshape(len(table), -1)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nscaching.errors import UserError, user_path
-from nscaching.files import PARTIAL, free_path
-from nscaching.runs.report.page import BEGIN, END, render
+from nscaching.files import replacing, writing
 from nscaching.runs.layout import REPORT
+from nscaching.runs.report.page import render
 
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
 __all__ = ["render", "write_report"]
+
+# The first and last bytes of every report, also of reports by older versions.
+BEGIN = b'<!doctype html>\n<html lang="en">\n<head>\n'
+END = b"<footer>Written by nscaching.</footer>\n</body>\n</html>\n"
 
 
 def write_report(
@@ -24,9 +27,9 @@ def write_report(
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:
-    """Write the report, whole or not at all; ``progress`` hears of a ranking, if one is needed.
+    """Write the report; ``progress`` hears of the ranking, if one is needed.
 
-    The report in the run's own folder is made anew; any other file stays, unless ``overwrite``.
+    The report in the run's own folder is replaced; any other file only with ``overwrite``.
     """
     target = user_path(path)
     if target.is_dir():
@@ -34,33 +37,27 @@ def write_report(
     exists = target.exists() or target.is_symlink()
     if exists and not overwrite and not _is_own(run, target):
         raise UserError(f"{target} exists already; choose another --out, or say --overwrite")
-    content = render(run, progress).encode()
-    unfinished = free_path(target.with_name(target.name + PARTIAL))
-    try:
+    content = render(run, progress)
+    with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            unfinished.write_bytes(content)
-            os.replace(unfinished, target)  # noqa: PTH105  (the name says that it replaces)
-        finally:
-            unfinished.unlink(missing_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot write {target}: {error.strerror}") from error
+    with replacing(target, shared=True) as partial:
+        partial.write_text(content, encoding="utf-8", newline="\n")
     return target
 
 
 def _is_own(run: Run, path: Path) -> bool:
-    """Say whether a file is the report of the run's folder, and a page that nscaching wrote."""
+    """Say whether a file is a report that nscaching wrote into the run's folder."""
     if run.path is None or path.name != REPORT or path.is_symlink() or not path.is_file():
         return False
-    return path.parent.resolve() == run.path.resolve() and _is_page(path)
+    return path.parent.resolve() == run.path.resolve() and _is_report(path)
 
 
-def _is_page(path: Path) -> bool:
-    """Say whether a file begins and ends as a report does; one that cannot be read does not."""
+def _is_report(path: Path) -> bool:
+    """Say whether a file begins and ends as a report does; an unreadable file does not."""
     try:
         with path.open("rb") as file:
             begin = file.read(len(BEGIN))
             file.seek(max(0, path.stat().st_size - len(END)))
-            return (begin, file.read(len(END))) == (BEGIN.encode(), END.encode())
+            return (begin, file.read(len(END))) == (BEGIN, END)
     except OSError:
         return False

@@ -1,4 +1,4 @@
-"""Line charts against epochs as SVG, written by hand: no script, colours from the style sheet."""
+"""Line charts against epochs: where everything lies. The template draws them as SVG."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from nscaching.runs.report.markup import number, text
+from nscaching.runs.report.markup import number
 
 __all__ = ["TOO_LARGE", "Point", "Series", "chart", "thin", "ticks"]
 
@@ -66,25 +67,34 @@ def ticks(low: float, high: float, most: int = 5, whole: bool = False) -> list[f
     return [low, low + span]
 
 
-def chart(title: str, series: Sequence[Series], last_epoch: float) -> str:
-    """Return a chart as SVG, empty where there is nothing to draw."""
+def chart(title: str, series: Sequence[Series], last_epoch: float) -> dict[str, Any]:
+    """Return the places of everything in a chart, empty if there is nothing to draw."""
     drawn = [(one, points) for one in series if (points := one.usable())]
     if not drawn:
-        return ""
+        return {}
     values = [y for _, points in drawn for _, y in points]
     levels = ticks(min(0.0, *values), max(0.0, *values))
     epochs = ticks(0, max(1.0, last_epoch, *(x for _, points in drawn for x, _ in points)), 6, True)
     frame = _Frame(epochs[-1], levels[0], levels[-1])
-    parts = [
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{text(title)}">',
-        *(frame.level(y) for y in levels),
-        *(frame.epoch(x) for x in epochs),
-        *(frame.line(points, i) for i, (_, points) in enumerate(drawn, 1)),
-        *(frame.mark(one.mark, points, i) for i, (one, points) in enumerate(drawn, 1)),
-        frame.hovers(drawn),
-        "</svg>\n",
-    ]
-    return "\n".join(part for part in parts if part)
+    axis = max(levels[0], 0)
+    return {
+        "title": title,
+        "size": (WIDTH, HEIGHT),
+        "inner": (LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM),  # left, right, top, bottom
+        "levels": [(frame.y(y), "axis" if y == axis else "grid", _short(y)) for y in levels],
+        "epochs": [(frame.x(x), "end" if x == epochs[-1] else "middle", number(x)) for x in epochs],
+        "lines": [[frame.place(point) for point in thin(points)] for _, points in drawn],
+        "marks": [
+            [frame.place(point) for point in points if point[0] == one.mark]
+            for one, points in drawn
+        ],
+        "hovers": frame.hovers(drawn),
+    }
+
+
+def _short(value: float) -> str:
+    shown = f"{value / 1e3:g}k" if 1e4 <= abs(value) < 1e7 else f"{value:.6g}"
+    return shown.replace("-", "−")
 
 
 @dataclass(frozen=True)
@@ -102,47 +112,27 @@ class _Frame:
         share = (value - self.low) / (self.high - self.low)
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share
 
-    def level(self, value: float) -> str:
-        y, kind = self.y(value), "axis" if value == max(self.low, 0) else "grid"
-        line = f'<line class="{kind}" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        short = f"{value / 1e3:g}k" if 1e4 <= abs(value) < 1e7 else f"{value:.6g}"
-        label = short.replace("-", "−")
-        return f'{line}<text x="{LEFT - 6}" y="{y + 3.5:.1f}" text-anchor="end">{label}</text>'
+    def place(self, point: Point) -> Point:
+        return self.x(point[0]), self.y(point[1])
 
-    def epoch(self, epoch: float) -> str:
-        anchor = "end" if epoch == self.last else "middle"
-        place = f'x="{self.x(epoch):.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="{anchor}"'
-        return f"<text {place}>{number(epoch)}</text>"
-
-    def line(self, points: Sequence[Point], colour: int) -> str:
-        if len(points) == 1:
-            return self.dot(points[0], colour, 5.5, "ring")
-        places = " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in thin(points))
-        return f'<polyline class="line c{colour}" points="{places}"/>'
-
-    def dot(self, point: Point, colour: int, radius: float, kind: str = "dot") -> str:
-        x, y = self.x(point[0]), self.y(point[1])
-        return f'<circle class="{kind} c{colour}" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>'
-
-    def mark(self, epoch: float | None, points: Sequence[Point], colour: int) -> str:
-        return "".join(self.dot(point, colour, 3.5) for point in points if point[0] == epoch)
-
-    def hovers(self, drawn: Sequence[tuple[Series, Sequence[Point]]]) -> str:
-        """Return stripes that say what stands at their epoch when pointed at."""
-        at: dict[float, list[tuple[str, Point, int]]] = {}
+    def hovers(self, drawn: Sequence[tuple[Series, Sequence[Point]]]) -> list[dict[str, Any]]:
+        """Return stripes that show the values of their epoch when pointed at."""
+        at: dict[float, list[tuple[int, str, Point]]] = {}  # epoch → (colour, label, point)
         for colour, (one, points) in enumerate(drawn, 1):
             for point in points:
-                at.setdefault(point[0], []).append((one.label, point, colour))
+                at.setdefault(point[0], []).append((colour, one.label, point))
         epochs = sorted(at)
-        epochs = epochs[:: -math.ceil(len(epochs) / MOST_HOVERS)][::-1]  # the last among them
+        epochs = epochs[:: -math.ceil(len(epochs) / MOST_HOVERS)][::-1]  # with the last epoch
         places = [self.x(epoch) for epoch in epochs]
         between = [(a + b) / 2 for a, b in itertools.pairwise(places)]
         edges = [places[0] - 4, *between, places[-1] + 4]
-        upright, stripes = f'y="{TOP}" height="{HEIGHT - TOP - BOTTOM}"', []
-        for epoch, (left, right) in zip(epochs, itertools.pairwise(edges), strict=True):
-            said = ", ".join(f"{text(label)} {number(p[1])}" for label, p, _ in at[epoch])
-            dots = "".join(self.dot(point, colour, 3) for _, point, colour in at[epoch])
-            stripe = f'<rect x="{left:.1f}" width="{right - left:.1f}" {upright}/>'
-            title = f"<title>epoch {number(epoch)}: {said}</title>"
-            stripes.append(f'<g class="hover">{title}{stripe}{dots}</g>')
-        return "\n".join(stripes)
+        return [
+            {
+                "epoch": epoch,
+                "left": left,
+                "right": right,
+                "values": [(label, point[1]) for _, label, point in at[epoch]],
+                "dots": [(colour, self.place(point)) for colour, _, point in at[epoch]],
+            }
+            for epoch, (left, right) in zip(epochs, itertools.pairwise(edges), strict=True)
+        ]

@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nscaching.evaluation.classify import score_triples
+from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
+from nscaching.evaluation.classify import score_triples
 from nscaching.evaluation.predict import predict
-from nscaching.runs.report.markup import badge, name, number, score, section
-from nscaching.runs.report.ranking import Ranking
+from nscaching.runs.report.markup import number
+from nscaching.runs.report.results import Ranking
 
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-__all__ = ["examples", "question", "varied"]
+__all__ = ["EACH", "LOOKED_AT", "examples", "question", "varied"]
 
 EACH = 3
-"""Questions that were answered right, and that were not."""
+"""Questions with the right answer first, and questions with another one first."""
 
 TOP = 5
 """Answers that are shown."""
@@ -28,8 +29,8 @@ LOOKED_AT = 1000
 """Triples among which different relations are looked for."""
 
 
-def examples(run: Run, ranking: Ranking) -> str:
-    """Return some questions chosen by seed: first ones with the right answer first, then others."""
+def examples(run: Run, ranking: Ranking) -> list[dict[str, Any]]:
+    """Return questions chosen by seed: first those with the right answer first, then others."""
     random = np.random.default_rng(run.config.seed)
     sides, triples = list(Side), ranking.triples
     rank = np.stack([ranking.ranks[side].resolve("realistic") for side in sides])  # [2, n]
@@ -38,18 +39,12 @@ def examples(run: Run, ranking: Ranking) -> str:
         which = random.permutation(np.flatnonzero((rank == 1) == right))[:LOOKED_AT]
         for place in varied(which, triples[which % len(triples), 1], EACH):
             side, row = divmod(place, len(triples))
-            cards.append(_card(run, sides[side], triples[row].tolist(), rank[side, row]))
-    hint = (
-        f"Questions of held-out triples, chosen by seed: up to {EACH} that have the right answer "
-        f"first, then up to {EACH} that do not. How often it is first, the results above say. "
-        "Answers go by score; a dash stands before those that are known to be true from "
-        "elsewhere, which do not count."
-    )
-    return section("Example predictions", hint, f'<div class="cards">\n{"".join(cards)}</div>\n')
+            cards.append(_card(run, sides[side], triples[row].tolist(), float(rank[side, row])))
+    return cards
 
 
 def varied(places: Iterable[int], relations: Iterable[int], count: int) -> list[int]:
-    """Choose the first places whose relations differ, then of the others as many as are missing."""
+    """Choose the first place of each relation, then the first other places, ``count`` in all."""
     seen: dict[int, int] = {}
     pairs = [(int(place), int(relation)) for place, relation in zip(places, relations, strict=True)]
     for place, relation in pairs:
@@ -58,37 +53,33 @@ def varied(places: Iterable[int], relations: Iterable[int], count: int) -> list[
     return first + [place for place, _ in pairs if place not in first][: count - len(first)]
 
 
-def question(run: Run, side: Side, anchor: int, relation: int) -> str:
-    """Return (head, relation, ?) or (?, relation, tail) with names."""
-    given = name(run.graph.label(anchor), 48)
-    asked = name(run.graph.relation_label(relation), 48)
-    words = (given, asked, "?") if side is Side.TAIL else ("?", asked, given)
-    return "({})".format(", ".join(words))
+def question(
+    graph: KnowledgeGraph, side: Side, anchor: int, relation: int
+) -> tuple[str | None, str, str | None]:
+    """Return the labels of (head, relation, tail); None stands for the entity asked for."""
+    given, asked = graph.label(anchor), graph.relation_label(relation)
+    return (given, asked, None) if side is Side.TAIL else (None, asked, given)
 
 
-def _card(run: Run, side: Side, triple: list[int], rank: float) -> str:
-    """Return the first answers to one question of a triple, and the right one wherever it is."""
-    head, relation, tail = triple
+def _card(run: Run, side: Side, triple: list[int], rank: float) -> dict[str, Any]:
+    """Return the first answers to a question, and the right answer wherever it ranks."""
+    graph, (head, relation, tail) = run.graph, triple
     anchor, answer = side.query(head, tail)
-    asked = {"head" if side is Side.TAIL else "tail": run.graph.entities[anchor]}
-    asked["relation"] = run.graph.relations[relation]
-    found = predict(run.model, run.graph, **asked, top=TOP, known="mark")["answers"]
-    rows, place, right = [], 0, run.graph.entities[answer]
-    for one in found:
-        known = one["known"] if one["name"] != right else ""
-        place += not known
-        rows.append(_row("–" if known else str(place), one, known, one["name"] == right))
-    if all(one["name"] != right for one in found):
-        value = float(score_triples(run.model, np.array([triple], dtype=np.int32))[0])
-        one = {"label": run.graph.label(answer), "score": value}
-        rows.append(_row(number(rank), one, "", True))
-    verdict = badge("right", "good") if rank == 1 else badge(f"rank {number(rank)}", "bad")
-    title = f"<h3>{question(run, side, anchor, relation)} {verdict}</h3>"
-    return f'<article>{title}\n<ul class="answers">\n{"".join(rows)}</ul></article>\n'
-
-
-def _row(place: str, one: dict[str, Any], known: str, right: bool) -> str:
-    note = badge("the answer", "good") if right else badge(f"in {known}") if known else ""
-    kind = "right" if right else "known" if known else ""
-    label, value = name(one["label"], 60), f"<output>{score(one['score'])}</output>"
-    return f'<li class="{kind}"><b>{place}</b><span>{label} {note}</span>{value}</li>\n'
+    asked = {"head" if side is Side.TAIL else "tail": graph.entities[anchor]}
+    asked["relation"] = graph.relations[relation]
+    answers = predict(run.model, graph, **asked, top=TOP, known="mark")["answers"]
+    place = 0
+    for one in answers:
+        one["right"] = one["name"] == graph.entities[answer]
+        counts = one["right"] or not one["known"]  # other true answers do not count
+        place += counts
+        one["place"] = place if counts else "–"
+    if not any(one["right"] for one in answers):
+        score = float(score_triples(run.model, np.array([triple], dtype=np.int32))[0])
+        right = {"label": graph.label(answer), "score": score, "known": "", "right": True}
+        answers.append(right | {"place": number(rank)})
+    return {
+        "question": question(graph, side, anchor, relation),
+        "rank": rank,
+        "answers": answers,
+    }

@@ -1,4 +1,4 @@
-"""The curves of a training."""
+"""The curves of a training run."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nscaching.runs.report.charts import TOO_LARGE, Point, Series, chart
-from nscaching.runs.report.markup import number, section, text
 
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-__all__ = ["curves"]
+__all__ = ["panels"]
 
 FIGURES = {
     "loss": ("Loss", "mean of a training triple"),
@@ -27,33 +26,23 @@ MOST = 12
 """Figures that are drawn; a sampler of the user's may record any number."""
 
 
-def curves(run: Run) -> str:
-    """Return the charts of a run: loss and MRR first, then whatever else it recorded."""
+def panels(run: Run) -> list[dict[str, Any]]:
+    """Return the charts of a run: loss and MRR first, then all other recorded figures."""
     epochs = [record for record in run.history if "split" not in record]
     recorded = dict.fromkeys(key for record in epochs for key in record)
     others = [key for key in recorded if key not in FIGURES and key not in ("epoch", "seconds")]
     keys = [key for key in FIGURES if key in recorded] + others
     last = max((r["epoch"] for r in epochs if abs(r["epoch"]) < TOO_LARGE), default=1)
-    charts = [
+    drawn = [
         _panel(*FIGURES.get(key, (key, "")), [Series(key, _points(epochs, key))], last)
         for key in keys[:MOST]
     ]
-    charts.insert(1, _rankings(run, last))
-    if not any(charts):
-        return ""
-    hint = "Against epochs, which are passes over the training triples."
-    return section("Training", hint, f'<div class="charts">\n{"".join(charts)}</div>\n')
-
-
-def _rankings(run: Run, last: float) -> str:
-    """Return the chart of MRR: validation with the epoch kept, and test, most often one point."""
-    series = [
+    rankings = [
         Series(label, _points([r for r in run.history if r.get("split") == split], "mrr"), mark)
         for split, label, mark in (("valid", "validation", run.best_epoch), ("test", "test", None))
     ]
-    series = [one for one in series if one.usable()]
-    keys = [f'<i class="key c{i}">{one.label}</i>' for i, one in enumerate(series, 1)]
-    return _panel("MRR", " ".join(keys), series, last)
+    drawn.insert(1, _panel("MRR", "", [one for one in rankings if one.usable()], last))
+    return [panel for panel in drawn if panel]
 
 
 def _points(records: Sequence[dict[str, Any]], key: str) -> list[Point]:
@@ -66,11 +55,11 @@ def _points(records: Sequence[dict[str, Any]], key: str) -> list[Point]:
     return sorted(found.items())
 
 
-def _panel(title: str, hint: str, series: Sequence[Series], last: float) -> str:
-    """Return a chart with its title, what it shows, and the value at its mark or end."""
-    drawing = chart(title, series, last)
-    if not drawing:
-        return ""
-    value = number(series[0].value())
-    caption = f"<b>{text(title, 40)}</b><output>{value}</output><span>{hint}</span>"
-    return f"<figure><figcaption>{caption}</figcaption>\n{drawing}</figure>\n"
+def _panel(title: str, hint: str, series: Sequence[Series], last: float) -> dict[str, Any]:
+    """Return a chart with its title, its hint or the labels of its lines, and its last value."""
+    drawn = chart(title, series, last)
+    if not drawn:
+        return {}
+    labels = [] if hint or title != "MRR" else [one.label for one in series]
+    value = series[0].value()
+    return {"title": title, "hint": hint, "labels": labels, "value": value, "chart": drawn}

@@ -1,0 +1,1 @@
+"""Training runs: what stays of a training, in memory and on disk."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import subprocess
 import sys
+import time
 import zlib
 
 import numpy as np
@@ -14,6 +15,7 @@ from nscaching import KnowledgeGraph, UserError
 from nscaching.data.index import AnswerIndex, _codes, _distinct_rows, _sort_pairs, distinct
 from nscaching.data.readers import blocks, quick_table
 from nscaching.data.readers.bulk_names import BulkNames
+from nscaching.data.readers.openke import read_openke_ids
 from nscaching.data.readers.table import NameTable, read_labels, read_triples
 from nscaching.kernels.cpu import names as compiled
 
@@ -133,6 +135,32 @@ def test_a_file_that_is_packed_to_explode_is_refused(tmp_path, monkeypatch):
         KnowledgeGraph.load(bomb)
     bomb.write_bytes(gzip.compress(line * 9))  # a small file may be packed as well as it likes
     assert len(names_of(bomb)) == 9
+
+
+@pytest.mark.parametrize("blank", ["\n", " \t\n", "\r\n"])
+@pytest.mark.parametrize("name", ["a.tsv.gz", "a.csv.gz", "labels.tsv.gz", "train2id.txt.gz"])
+def test_millions_of_blank_lines_are_read_at_once(tmp_path, name, blank):
+    mebibytes, lines = 64, (1 << 20) // len(blank)
+    good, bad = {
+        "a.tsv.gz": ("a\tr\tb\n", "a\tr\n"),
+        "a.csv.gz": ("a,r,b\n", "a,r\n"),
+        "labels.tsv.gz": ("a\tx\n", "a\n"),
+        "train2id.txt.gz": ("2\n0 0 0\n", "0 0\n"),
+    }[name]
+    path = tmp_path / name
+    blanks = packed_zeros(mebibytes, (blank * lines).encode())
+    path.write_bytes(gzip.compress(good.encode()) + blanks + gzip.compress(bad.encode()))
+    number = good.count("\n") + mebibytes * lines + 1
+    read = {"labels.tsv.gz": read_labels, "train2id.txt.gz": lambda p: read_openke_ids(p, 1, 1)}
+    began = time.process_time()
+    with pytest.raises(UserError, match=f"{name}:{number}: expected "):
+        read.get(name, names_of)(path)
+    assert time.process_time() - began < 5  # line by line, 13 seconds and more
+
+
+def test_blank_lines_inside_quotes_are_part_of_a_name(tmp_path):
+    (tmp_path / "a.csv").write_text('\n \na,r,b\n\n\n"a\n\n \n\tb",r,"\n\nc"\n \n', newline="\r\n")
+    assert names_of(tmp_path / "a.csv") == [("a", "r", "b"), ("a\n\n \n\tb", "r", "\n\nc")]
 
 
 # The twins.

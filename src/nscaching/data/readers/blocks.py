@@ -24,6 +24,9 @@ LINE_LIMIT = 16 << 20  # bytes; a longer one is no name but a broken file
 UNPACKED_TIMES = 250
 UNPACKED_FREE = 256 << 20  # bytes that may be unpacked from however little
 
+# A run of blank lines, or one line: a file of a billion blank lines is read in seconds.
+LINES = re.compile(rb"[ \t\r\n]*\n|[^\n]+\n?")
+
 # A binary file holds these, a table of names does not; the tab is a separator.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -86,17 +89,26 @@ def read_blocks(path: Path, progress: Progress | None = None) -> Iterator[tuple[
 
 
 def lines_of(path: Path, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, str]]:
-    """Yield (line number, text) of every line of some blocks of a file."""
-    for first, block in blocks:
-        for number, raw in enumerate(block.removesuffix(b"\n").split(b"\n"), first):
-            try:
-                text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                what = f"not UTF-8: {error.reason} at byte {error.start}"
-                raise UserError(f"{path}:{number}: {what}") from None
-            if odd := CONTROL.search(text):
-                raise UserError(f"{path}:{number}: control character {odd[0]!r} in {shown(text)}")
-            yield number, text
+    """Yield (line number, text) of every line of some blocks; blank lines in a row are one text."""
+    for number, block in blocks:
+        for raw in LINES.findall(block):
+            if not raw.translate(None, b" \t\r\n"):
+                yield number, raw.translate(None, b"\r").removesuffix(b"\n").decode()
+            else:
+                yield number, _decoded(path, number, raw)
+            number += raw.count(b"\n")
+
+
+def _decoded(path: Path, number: int, raw: bytes) -> str:
+    """Return the text of a line without its end; refuse other control characters than tabs."""
+    try:
+        text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        what = f"not UTF-8: {error.reason} at byte {error.start}"
+        raise UserError(f"{path}:{number}: {what}") from None
+    if odd := CONTROL.search(text):
+        raise UserError(f"{path}:{number}: control character {odd[0]!r} in {shown(text)}")
+    return text
 
 
 def read_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, str]]:

@@ -132,6 +132,8 @@ def _split_csv(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Line]:
     def feed() -> Iterator[str]:
         nonlocal size
         for item in lines:
+            if not record and not item[1].strip():  # blank lines count inside quotes only
+                continue
             record.append(item)
             size += len(item[1]) + 1
             if size > LINE_LIMIT:  # such as by a quote that is never closed

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from nscaching.data.index import AnswerIndex, Ids, Longs, Side, distinct
 from nscaching.errors import UserError, unknown
 
 __all__ = [
-    "MAPPING_CLASSES", "SPLITS", "KnowledgeGraph", "Labelled", "Source",
+    "MAPPING_CLASSES", "SPLITS", "KnowledgeGraph", "Labelled", "Source", "refuse_repeats",
 ]  # fmt: skip
 
 SPLITS = ("train", "valid", "test")
@@ -39,6 +40,14 @@ class Labelled:
     triples: Ids  # [n, 3]
     truth: npt.NDArray[np.bool_]  # [n]
     origin: str  # where the false ones come from
+
+
+def refuse_repeats(entities: list[str], relations: list[str], where: str = "") -> None:
+    """Raise a UserError if two entities or two relations have the same name."""
+    for kind, names in (("entities", entities), ("relations", relations)):
+        if len(set(names)) < len(names):
+            name = next(name for name, count in Counter(names).items() if count > 1)
+            raise UserError(f"{where}two {kind} have the same name: {name!r}")
 
 
 @dataclass
@@ -85,6 +94,7 @@ class KnowledgeGraph:
         cls, entities: list[str], relations: list[str], splits: dict[str, Ids], **rest: object
     ) -> KnowledgeGraph:
         """Build a graph from id arrays [n, 3]; repeats in a split are dropped and noted."""
+        refuse_repeats(entities, relations)
         notes: list[str] = []
         clean: dict[str, Ids] = {}
         sizes = np.array([len(entities), len(relations), len(entities)])
@@ -139,6 +149,21 @@ class KnowledgeGraph:
             side: index.keys(side.query(head, tail)[0], relation)
             for side, index in self.train_index.items()
         }
+
+    def index_bytes(self) -> int:
+        """Return the bytes of the indices that were built so far; builds none."""
+        built = self.__dict__  # where cached properties keep their values
+        arrays = list(built.get("train_keys", {}).values())
+        for name in ("train_index", "filter_index"):
+            for index in built.get(name, {}).values():
+                arrays += [index.codes, index.offsets, index.answers]
+        return sum(array.nbytes for array in arrays)
+
+    def hide_test(self) -> KnowledgeGraph:
+        """Return this graph with an empty test split; filtered ranking still knows its triples."""
+        hidden = replace(self, test=self.test[:0])
+        hidden.filter_index = self.filter_index
+        return hidden
 
     def _index(self, triples: Ids) -> dict[Side, AnswerIndex]:
         head, relation, tail = triples.T

@@ -11,7 +11,7 @@ import torch
 
 from nscaching.errors import UserError
 from nscaching.files import parse_json, read_tensors, read_text, save_tensors
-from nscaching.data.graph import SPLITS, KnowledgeGraph, Labelled, Source
+from nscaching.data.graph import SPLITS, KnowledgeGraph, Labelled, Source, refuse_repeats
 from nscaching.data.index import Ids
 
 __all__ = ["TRIPLES", "VOCABULARY", "read_graph", "write_graph"]
@@ -25,6 +25,7 @@ def read_graph(folder: Path, source: Source) -> KnowledgeGraph:
     names = parse_json(f"{folder / VOCABULARY}", read_text(folder / VOCABULARY))
     if not _is_vocabulary(names):
         raise UserError(f"{folder / VOCABULARY}: not the vocabulary of a run")
+    refuse_repeats(names["entities"], names["relations"], f"{folder / VOCABULARY}: ")
     entities, relations = len(names["entities"]), len(names["relations"])
     tensors, origins = read_tensors(folder / TRIPLES)
 

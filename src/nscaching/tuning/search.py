@@ -123,7 +123,7 @@ def tune(
     from nscaching.tuning.study import StudyFolder, new_study
 
     tuning = Tuning(config, tuned, graph.name, graph.source, graph.fingerprint)
-    watch, seen = watch or Watch(), _without_test(graph)
+    watch, seen = watch or Watch(), graph.hide_test()
     if out is None:
         _search(seen, new_study(tuned, config.seed, config.epochs), tuning, trials, watch)
         return tuning
@@ -211,10 +211,3 @@ def _run(
 
 def _absolute(path: str) -> str:
     return str(user_path(path).resolve()) if path else ""
-
-
-def _without_test(graph: KnowledgeGraph) -> KnowledgeGraph:
-    """Return the graph with test triples that are known to the filter, but never ranked."""
-    seen = dataclasses.replace(graph, test=graph.test[:0])
-    vars(seen)["filter_index"] = graph.filter_index
-    return seen

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.data.index import Ids, Longs, Side
+from nscaching.data.index import Side
 from nscaching.kernels.codes import FORMS, KINDS, TRANSD, UNIT
 from nscaching.models import Model
 from nscaching.training.memory.plan import Plan
@@ -167,12 +165,7 @@ def graph_indices(plan: Plan) -> int:
 
 def indices_there(graph: KnowledgeGraph) -> int:
     """Return the bytes of those of them that were built already: each is, at its first use."""
-    built: dict[str, dict[Side, Any]] = vars(graph)
-    arrays: list[Longs | Ids] = list(built.get("train_keys", {}).values())
-    for name in ("train_index", "filter_index"):
-        for index in built.get(name, {}).values():
-            arrays += [index.codes, index.offsets, index.answers]
-    return sum(array.nbytes for array in arrays)
+    return graph.index_bytes()
 
 
 def ranked_queries(plan: Plan) -> int:

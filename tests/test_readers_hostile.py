@@ -13,11 +13,10 @@ import pytest
 
 from nscaching import KnowledgeGraph, UserError
 from nscaching.data.index import AnswerIndex, _codes, _distinct_rows, _sort_pairs, distinct
-from nscaching.data.readers import blocks, quick_table
-from nscaching.data.readers.bulk_names import BulkNames
+from nscaching.data.readers import blocks, name_loops, quick_table
 from nscaching.data.readers.openke import read_openke_ids
+from nscaching.data.readers.quick_table import BulkNames
 from nscaching.data.readers.table import NameTable, read_labels, read_triples
-from nscaching.kernels.cpu import names as compiled
 
 MILLION = "x" * 1_000_000
 ODD = [
@@ -207,9 +206,9 @@ def test_an_error_in_a_later_block_has_its_line(tmp_path, monkeypatch):
 def test_names_that_collide_are_left_to_the_dict(tmp_path, monkeypatch):
     table = NameTable()
     bulk = BulkNames(table)
-    bulk.slots[:] = 5  # as if all slots held names of another hash
+    bulk.slots[:] = 0  # as if all slots held names of another hash
     data = np.frombuffer(b"abc", np.uint8)
-    assert len(bulk.slots) == compiled.MOST_STEPS
+    assert len(bulk.slots) == name_loops.MOST_STEPS
     assert bulk.number(data, np.array([0]), np.array([3])) is None
     # Whatever was numbered before is kept, and the dict goes on from there.
     monkeypatch.setattr(blocks, "BLOCK", 8)

@@ -51,24 +51,24 @@ def read_triples(
     blocks = read_blocks(path, progress)
     parts: list[Ids] = []
     quick = QuickTable(entities, relations)
-    separator, start = "", True
+    separator, start, plain = "", True, False
     for block in blocks:
         if not separator:
             first = next((line for _, line in lines_of(path, [block]) if line.strip()), None)
             if first is None:
                 continue
             separator = _tell_separator(path, first)
+            plain = _is_header(first.split(separator))
         if separator == ",":  # quoted names may go on in the next block
             lines = _split_csv(path, lines_of(path, itertools.chain([block], blocks)))
-        else:
-            ids = quick.read(block[1], separator, HEADERS if start else ())
-            if ids is not None:
-                parts.append(ids)
-                start = False
-                continue
+        elif plain or (ids := quick.read(block[1], separator)) is None:
             lines = _split_plain(lines_of(path, [block]), separator)
+        else:
+            parts.append(ids)
+            start = False
+            continue
         parts.append(_plain_ids(path, lines, start, entities, relations, notes))
-        start = False
+        start = plain = False
     if not separator:
         raise UserError(f"{path}: the file is empty")
     quick.flush()
@@ -83,6 +83,10 @@ def _tell_separator(path: Path, line: str) -> str:
     if "\t" in line and not (is_csv and commas):  # quoted names of a CSV may hold tabs
         return "\t"
     return "," if is_csv or commas == 2 else " "
+
+
+def _is_header(names: list[str]) -> bool:
+    return tuple(name.lower() for name in names) in HEADERS
 
 
 def _plain_ids(
@@ -102,12 +106,12 @@ def _plain_ids(
                 f"found {len(columns)}: {shown(line)}"
             )
         head, relation, tail = (column.strip(" ") for column in columns)
-        header = start and (head.lower(), relation.lower(), tail.lower()) in HEADERS
-        start = False
-        if header:
+        if start and _is_header([head, relation, tail]):
+            start = False
             if notes is not None:
                 notes.append(f"{path.name}: the first line, {shown(line)}, is taken for a header")
             continue
+        start = False
         if not (head and relation and tail):
             raise UserError(f"{path}:{number}: a name is empty: {shown(line)}")
         ids.append(entities[head])

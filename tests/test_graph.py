@@ -255,6 +255,10 @@ def test_a_label_of_several_entities_is_a_question(people):
 
 def test_a_relation_is_found_exactly_then_without_case(people):
     assert [people.relation_id(name) for name in ("Likes", "likes", "KNOWS")] == [1, 2, 0]
+    with pytest.raises(UserError, match=r"2 relations are labelled 'LIKES'; .* Likes, likes"):
+        people.relation_id("LIKES")
+    labelled = replace(people, labels={"knows": "is a friend of"})
+    assert [labelled.relation_id(name) for name in ("Is A Friend Of", "KNOWS")] == [0, 0]
 
 
 def test_unknown_names_come_with_the_nearest(people):

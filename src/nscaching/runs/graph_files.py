@@ -1,4 +1,4 @@
-"""Names and triples in a run folder: with them it stands on its own."""
+"""Names and triples in a run folder, which makes the folder independent of the data set."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import torch
 
 from nscaching.errors import UserError
 from nscaching.files import parse_json, read_tensors, read_text, save_tensors
-from nscaching.data.graph import SPLITS, KnowledgeGraph, Labelled, Source, refuse_repeats
+from nscaching.data.graph import SPLITS, KnowledgeGraph, Labelled, Source
 from nscaching.data.index import Ids
+from nscaching.data.names import refuse_repeats
 
 __all__ = ["TRIPLES", "VOCABULARY", "read_graph", "write_graph"]
 
@@ -21,7 +22,7 @@ NAMES = {"name": str, "entities": list, "relations": list, "labels": dict, "note
 
 
 def read_graph(folder: Path, source: Source) -> KnowledgeGraph:
-    """Read names and triples."""
+    """Read names and triples of a run folder."""
     names = parse_json(f"{folder / VOCABULARY}", read_text(folder / VOCABULARY))
     if not _is_vocabulary(names):
         raise UserError(f"{folder / VOCABULARY}: not the vocabulary of a run")
@@ -51,7 +52,7 @@ def read_graph(folder: Path, source: Source) -> KnowledgeGraph:
 
 
 def write_graph(folder: Path, graph: KnowledgeGraph) -> None:
-    """Write them."""
+    """Write names and triples into a run folder."""
     names = {name: getattr(graph, name) for name in NAMES}
     text = json.dumps(names, ensure_ascii=False, indent=0)
     (folder / VOCABULARY).write_text(text, encoding="utf-8")
@@ -74,7 +75,7 @@ def _is_vocabulary(value: Any) -> bool:  # noqa: ANN401
 
 
 def _is_unicode(text: str) -> bool:
-    """Say whether a text can be written: JSON may hold halves of characters."""
+    """Say whether a text is valid Unicode: JSON may hold lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

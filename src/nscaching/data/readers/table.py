@@ -1,4 +1,4 @@
-"""Tables → triples and labels. An error is one line: the file, the line number and the line."""
+"""Tables → triples and labels. An error names the file and the line number, and shows the line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Line = tuple[int, str, list[str]]
 
 
 def file_suffix(path: Path) -> str:
-    """Return the suffix that tells the format, looking behind ``.gz``."""
+    """Return the suffix of the format: of ``a.tsv.gz``, ``.tsv``."""
     return (Path(path.stem) if path.suffix.lower() == ".gz" else path).suffix.lower()
 
 
@@ -45,8 +45,8 @@ def read_triples(
 ) -> Ids:
     """Read ``head relation tail`` lines into ids [n, 3], adding new names to the tables.
 
-    Tabs, commas or spaces are told from the first line. A first line such as "head, relation,
-    tail" is a header: it is skipped, and noted.
+    The first line decides whether tabs, commas or spaces separate the names. A first line such as
+    "head, relation, tail" is a header: the reader skips the line and adds a note.
     """
     blocks = read_blocks(path, progress)
     parts: list[Ids] = []
@@ -97,7 +97,7 @@ def _plain_ids(
     relations: NameTable,
     notes: list[str] | None,
 ) -> Ids:
-    """Number the names of lines [n, 3], the first of which may be a header at the ``start``."""
+    """Return the ids [n, 3] of the names of lines; at the ``start``, a header is skipped."""
     ids = array("i")
     for number, line, columns in lines:
         if len(columns) != 3:
@@ -149,14 +149,11 @@ def _split_csv(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Line]:
     reader = csv.reader(feed(), skipinitialspace=True, strict=True)
     usual = csv.field_size_limit(LINE_LIMIT)
     try:
-        while True:
+        for columns in reader:
+            if len(columns) > 1 or "".join(columns).strip():  # not a pair of quotes alone
+                yield *record[0], columns
             record.clear()
             size = 0
-            columns = next(reader, None)
-            if columns is None:
-                return
-            if len(columns) > 1 or "".join(columns).strip():  # not a blank line
-                yield *record[0], columns
     except csv.Error as error:
         number, line = record[0]
         raise UserError(f"{path}:{number}: not valid CSV ({error}): {shown(line)}") from None

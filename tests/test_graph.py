@@ -171,6 +171,33 @@ def test_ids_out_of_range_are_refused(wrong, split):
         KnowledgeGraph.from_arrays(list("abcde"), list("rst"), splits)
 
 
+@pytest.mark.parametrize("kind", ["entities", "relations"])
+def test_a_name_given_twice_is_refused(kind):
+    names = {"entities": ["a", "b"], "relations": ["r", "s"]}
+    names[kind] = ["x", "y", "x"]
+    with pytest.raises(UserError, match=f"^two {kind} have the same name: 'x'$"):
+        KnowledgeGraph.from_arrays(**names, splits={"train": [(0, 0, 1)]})
+
+
+def test_index_bytes_counts_what_was_built():
+    graph = build([(0, 0, 1), (1, 0, 2)], [(2, 1, 3)])
+    assert graph.index_bytes() == 0
+    indices = [*graph.train_index.values(), *graph.filter_index.values()]
+    arrays = [a for index in indices for a in (index.codes, index.offsets, index.answers)]
+    assert graph.index_bytes() == sum(array.nbytes for array in arrays)
+    arrays += graph.train_keys.values()
+    assert graph.index_bytes() == sum(array.nbytes for array in arrays)
+
+
+def test_hidden_test_triples_stay_known_to_the_filter():
+    graph = build([(0, 0, 1)], [(1, 0, 2)], [(2, 0, 3)])
+    hidden = graph.hide_test()
+    assert hidden.test.shape == (0, 3)
+    assert hidden.filter_index is graph.filter_index
+    assert (len(graph.test), len(graph.filter_index[Side.TAIL])) == (1, 3)
+    assert (hidden.train == graph.train).all()
+
+
 def test_a_split_that_is_not_given_is_empty():
     graph = KnowledgeGraph.from_arrays(["a", "b"], ["r"], {"train": [(0, 0, 1)]})
     assert graph.valid.shape == graph.test.shape == (0, 3)
@@ -228,6 +255,10 @@ def test_a_label_of_several_entities_is_a_question(people):
 
 def test_a_relation_is_found_exactly_then_without_case(people):
     assert [people.relation_id(name) for name in ("Likes", "likes", "KNOWS")] == [1, 2, 0]
+    with pytest.raises(UserError, match=r"2 relations are labelled 'LIKES'; .* Likes, likes"):
+        people.relation_id("LIKES")
+    labelled = replace(people, labels={"knows": "is a friend of"})
+    assert [labelled.relation_id(name) for name in ("Is A Friend Of", "KNOWS")] == [0, 0]
 
 
 def test_unknown_names_come_with_the_nearest(people):

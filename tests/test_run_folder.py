@@ -327,6 +327,8 @@ RECORD = '{"epoch": 1, "loss": 1.0, "seconds": 0.1}\n'
         (text("vocabulary.json", "[" * 99999), "vocabulary.json: cannot read it: "),
         (text("vocabulary.json", "[1, 2]"), "vocabulary.json: not the vocabulary of a run"),
         (names(entities=None), "vocabulary.json: not the vocabulary of a run"),
+        (names(entities=["a", "b", "a"]), "vocabulary.json: two entities have the same name: 'a'$"),
+        (names(relations=["r", "r"]), "vocabulary.json: two relations have the same name: 'r'$"),
         (names(more=1), "vocabulary.json: not the vocabulary of a run"),
         (names(entities=[1, 2]), "vocabulary.json: not the vocabulary of a run"),
         (names(relations="ab"), "vocabulary.json: not the vocabulary of a run"),

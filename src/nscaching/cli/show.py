@@ -31,14 +31,14 @@ __all__ = [
 ]
 
 
-def graph(graph: KnowledgeGraph) -> None:
-    """Say what was loaded, and what about it a reader should hear."""
+def graph(graph: KnowledgeGraph, notes: Sequence[str] = ()) -> None:
+    """Say what was loaded, then what loading noted, then other notes."""
     sizes = " / ".join(f"{len(graph.split(split)):,}" for split in ("train", "valid", "test"))
     note(
         f"{graph.name}: {len(graph.entities):,} entities, {len(graph.relations):,} relations, "
         f"{sizes} triples (train / valid / test)"
     )
-    for each in graph.notes:
+    for each in (*graph.notes, *notes):
         note(f"note: {each}")
 
 

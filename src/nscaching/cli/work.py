@@ -74,18 +74,21 @@ def load(
         return graph
 
 
-def note_differences(graph: KnowledgeGraph, config: TrainConfig, file: Path) -> None:
-    """Note on the graph what keeps the run of a configuration file from coming out the same."""
-    for difference in differences(read_record(file), graph, config):
-        graph.notes.append(f"the run of {file} will not come out the same: its {difference}")
+def note_differences(graph: KnowledgeGraph, config: TrainConfig, file: Path) -> list[str]:
+    """Say what keeps the run of a configuration file from coming out the same."""
+    return [
+        f"the run of {file} will not come out the same: its {difference}"
+        for difference in differences(read_record(file), graph, config)
+    ]
 
 
-def note_preset(graph: KnowledgeGraph, config: TrainConfig, preset: str) -> None:
-    """Note on the graph that a preset was tuned for other data or another model."""
+def note_preset(graph: KnowledgeGraph, config: TrainConfig, preset: str) -> list[str]:
+    """Say whether a preset was tuned for other data or another model."""
     data, tuned = presets.load(*presets.parse(preset))
     theirs, ours = f"{tuned.model} on {data}", f"{config.model} on {graph.name}"
-    if theirs.casefold() != ours.casefold():
-        graph.notes.append(f"--preset {preset} was tuned for {theirs}, not for {ours}")
+    if theirs.casefold() == ours.casefold():
+        return []
+    return [f"--preset {preset} was tuned for {theirs}, not for {ours}"]
 
 
 def dry_run(

@@ -1,7 +1,7 @@
 """The known benchmark data sets: found by name, downloaded once, verified on every use.
 
-The files are those of thunlp/OpenKE at one commit. Their SHA-256 sums are part of this package
-(``data/openke.sha256``), so what is trained on is the same bytes wherever they were fetched from.
+The files are those of thunlp/OpenKE at one commit. The package holds their SHA-256 sums
+(``data/openke.sha256``), so every source, such as a mirror, gives the same bytes or an error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COMMIT = "43fdf853d7d3f2953833d32c6d69219c47c9ec42"
 PUBLIC = f"https://raw.githubusercontent.com/thunlp/OpenKE/{COMMIT}/benchmarks"
 PINNED = Path(__file__).parent / "openke.sha256"
 
-TIMEOUT = 30.0  # seconds without a byte before a connection is given up
+TIMEOUT = 30.0  # seconds without a byte before a connection is closed
 BLOCK = 1 << 16
 MAX_BYTES = 64 << 20  # ten times the largest file: a broken or hostile host cannot fill the disk
 HINT = "NSCACHING_MIRROR may name a folder or URL that holds the files"
@@ -64,7 +64,7 @@ KNOWN: dict[str, KnownDataset] = {
 
 
 def find(name: str) -> KnownDataset | None:
-    """Return the data set of that name, however it is spelt ("FB15k-237"), or None."""
+    """Return the data set of a name in any spelling, such as "FB15k-237", or None."""
     return KNOWN.get(name.casefold().replace("-", "").replace("_", ""))
 
 
@@ -88,12 +88,12 @@ def is_cached(name: str) -> bool:
     """Say whether the data set has been downloaded (not whether it is undamaged)."""
     try:
         return _target(_known(name)).is_dir()
-    except OSError:  # a cache folder that may not be looked into; fetch says why
+    except OSError:  # a cache folder without permission to look into; fetch says why
         return False
 
 
 def fetch(name: str, progress: Progress | None = None) -> Path:
-    """Return the folder of a known data set, whole and verified, downloading it on first use.
+    """Return the folder of a known data set, complete and verified; download it on first use.
 
     ``progress(file, done, total)`` is called as blocks of a file arrive; total may be None.
     """
@@ -117,7 +117,7 @@ def _target(known: KnownDataset) -> Path:
 
 
 def _verify(target: Path, sums: dict[str, str]) -> None:
-    """Check a cached folder. It is the user's: a damaged one is reported, never deleted."""
+    """Check a cached folder. A damaged folder is reported, never deleted: it is the user's."""
     remedy = f"delete the folder {target} to download it again"
     for file, expected in sums.items():
         damaged = f"damaged data set: {target / file}, expected SHA-256 {expected[:12]}"
@@ -151,7 +151,7 @@ def _download(known: KnownDataset, target: Path, progress: Progress | None) -> N
             try:
                 whole.rename(target)
             except OSError:
-                # Another process was first: its folder serves as well, once verified.
+                # Another process was first: use its folder, which is verified next.
                 if not target.is_dir():
                     raise
 
@@ -176,7 +176,7 @@ def _base() -> str:
 
 
 def _read(source: str, file: str, expected: str, progress: Progress | None) -> bytes:
-    """Return the verified content of a file, which is small enough to be held in memory."""
+    """Return the verified content of a file; every file fits into memory."""
     data = bytearray()
     unreadable = f"cannot read {source}"
     with _told(unreadable, HINT):
@@ -192,7 +192,7 @@ def _read(source: str, file: str, expected: str, progress: Progress | None) -> b
                 progress(file, len(data), total)
     if max(len(data), total or 0) > MAX_BYTES:
         raise _error(f"{unreadable}: larger than {MAX_BYTES:,} bytes; {HINT}")
-    if total is not None and len(data) < total:  # http.client is silent about it in blocks
+    if total is not None and len(data) < total:  # http.client raises no error for it
         raise _error(f"{unreadable}: ended at byte {len(data):,} of {total:,}; {HINT}")
     found = hashlib.sha256(data).hexdigest()
     if found != expected:
@@ -202,7 +202,7 @@ def _read(source: str, file: str, expected: str, progress: Progress | None) -> b
 
 
 class _ToHttps(urllib.request.HTTPRedirectHandler):
-    """Follows a server to https alone; urllib would go to http and ftp too."""
+    """Follows redirects to https only; urllib would follow them to http and ftp too."""
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
@@ -215,7 +215,7 @@ class _ToHttps(urllib.request.HTTPRedirectHandler):
 
 def _open(source: str) -> tuple[BinaryIO, int | None]:
     """Open a file or an http(s) URL; also return its announced size."""
-    if "://" not in source:  # which a path made by pathlib never holds
+    if "://" not in source:  # a path: pathlib never leaves "://" in one
         total = Path(source).stat().st_size
         return Path(source).open("rb"), total
     response = urllib.request.build_opener(_ToHttps).open(source, timeout=TIMEOUT)
@@ -227,6 +227,8 @@ def _told(what: str, remedy: str) -> Iterator[None]:
     """Turn an error of the disk or the network into one line: what, the reason, the remedy."""
     try:
         yield
+    except UserError:
+        raise
     except (OSError, HTTPException, ValueError) as error:  # ValueError: a malformed URL
         if isinstance(error, HTTPError):
             error.close()

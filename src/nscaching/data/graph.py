@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nscaching.data.index import AnswerIndex, Ids, Longs, Side, distinct, head_probability
+from nscaching.data.names import NameLookup, refuse_repeats
 from nscaching.errors import UserError, unknown
 
 __all__ = [
@@ -24,7 +25,7 @@ MAPPING_CLASSES = ("1-1", "1-N", "N-1", "N-N", "unseen")
 
 @dataclass(frozen=True)
 class Source:
-    """Where a graph came from: enough to load it again."""
+    """Where a graph came from: the arguments to load it again."""
 
     data: str = ""
     labels: str = ""
@@ -43,10 +44,10 @@ class Labelled:
 
 @dataclass
 class KnowledgeGraph:
-    """A graph of (head, relation, tail) triples in three splits, with everything found by index.
+    """A graph of (head, relation, tail) triples in three splits, with its indices.
 
-    Arrays are int32 with columns (head, relation, tail). ``notes`` holds what a reader of the data
-    should hear once: dropped duplicates, unseen entities and the like.
+    Arrays are int32 with columns (head, relation, tail). ``notes`` holds what loading found:
+    dropped duplicates, unseen entities and the like.
     """
 
     entities: list[str]
@@ -73,8 +74,8 @@ class KnowledgeGraph:
 
         ``labels`` names a file of (entity, label) lines; without it, an ``entity_labels.tsv``
         beside the data is used. A single file is split 90/5/5 by ``split_seed``. With ``literals``
-        the literals of RDF files are entities too. ``progress`` hears (what is read, bytes done,
-        bytes in all).
+        the literals of RDF files are entities too. ``progress`` is called with (the task, bytes
+        done, bytes in all).
         """
         from nscaching.data.load import load_graph
 
@@ -85,6 +86,7 @@ class KnowledgeGraph:
         cls, entities: list[str], relations: list[str], splits: dict[str, Ids], **rest: object
     ) -> KnowledgeGraph:
         """Build a graph from id arrays [n, 3]; repeats in a split are dropped and noted."""
+        refuse_repeats(entities, relations)
         notes: list[str] = []
         clean: dict[str, Ids] = {}
         sizes = np.array([len(entities), len(relations), len(entities)])
@@ -123,7 +125,7 @@ class KnowledgeGraph:
 
     @cached_property
     def train_index(self) -> dict[Side, AnswerIndex]:
-        """Known answers in the training split; its keys are the keys of the negative cache."""
+        """Known answers in the training split; their keys are the keys of the negative cache."""
         return self._index(self.train)
 
     @cached_property
@@ -148,6 +150,12 @@ class KnowledgeGraph:
             for index in built.get(name, {}).values():
                 arrays += [index.codes, index.offsets, index.answers]
         return sum(array.nbytes for array in arrays)
+
+    def hide_test(self) -> KnowledgeGraph:
+        """Return this graph with an empty test split; filtered ranking still knows its triples."""
+        hidden = replace(self, test=self.test[:0])
+        hidden.filter_index = self.filter_index
+        return hidden
 
     def _index(self, triples: Ids) -> dict[Side, AnswerIndex]:
         head, relation, tail = triples.T
@@ -179,7 +187,7 @@ class KnowledgeGraph:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of names and triples: equal exactly when the data are."""
+        """Digest of names and triples: equal for equal data only."""
         digest = hashlib.sha256()
         sizes = [len(self.entities), len(self.relations), *(len(self.split(s)) for s in SPLITS)]
         digest.update(repr(sizes).encode())
@@ -203,48 +211,22 @@ class KnowledgeGraph:
 
     def entity_id(self, text: str) -> int:
         """Find an entity by name, else by label; a UserError names the nearest ones."""
-        if text in self._entity_ids:
-            return self._entity_ids[text]
-        same = self._ids_by_label.get(text.casefold(), [])
-        same = [i for i in same if self.label(i) == text] or same  # exact spelling goes first
-        if len(same) > 1:
-            names = ", ".join(self.entities[i] for i in same[:5])
-            raise UserError(f"{len(same)} entities are labelled {text!r}; say which by id: {names}")
-        if not same:
-            labels = map(self.label, range(len(self.entities)))
-            raise unknown("entity", text, dict.fromkeys([*labels, *self.entities]))
-        return same[0]
+        return self._entity_lookup.id_of(text)
 
     def relation_id(self, text: str) -> int:
         """Find a relation by name, else by label; a UserError names the nearest ones."""
-        if text in self.relations:
-            return self.relations.index(text)
-        folded = {name.casefold(): i for i, name in enumerate(self.relations)}
-        if text.casefold() in folded:
-            return folded[text.casefold()]
-        shown = [self.relation_label(i) for i in range(len(self.relations))]
-        same = [i for i, label in enumerate(shown) if label.casefold() == text.casefold()]
-        same = [i for i in same if shown[i] == text] or same  # exact spelling goes first
-        if len(same) > 1:
-            names = ", ".join(self.relations[i] for i in same[:5])
-            raise UserError(f"{len(same)} relations are labelled {text!r}; say which: {names}")
-        if not same:
-            raise unknown("relation", text, dict.fromkeys(shown))
-        return same[0]
+        return self._relation_lookup.id_of(text)
 
     @cached_property
-    def _entity_ids(self) -> dict[str, int]:
-        return {name: i for i, name in enumerate(self.entities)}
+    def _entity_lookup(self) -> NameLookup:
+        return NameLookup("entity", "entities", self.entities, self.labels)
 
     @cached_property
-    def _ids_by_label(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
-        for i in range(len(self.entities)):
-            found.setdefault(self.label(i).casefold(), []).append(i)
-        return found
+    def _relation_lookup(self) -> NameLookup:
+        return NameLookup("relation", "relations", self.relations, self.labels)
 
     def _unseen_notes(self) -> list[str]:
-        """Say which entities and relations of valid and test never occur in training."""
+        """Return notes on entities and relations of valid and test that training never sees."""
         held_out = np.concatenate([self.valid, self.test])
         notes = []
         for kind, columns in (("entities", [0, 2]), ("relations", [1])):

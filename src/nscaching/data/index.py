@@ -1,4 +1,4 @@
-"""The known answers of queries, as sorted arrays: keys of the cache, filters, mapping classes."""
+"""The known answers of queries, as sorted arrays: for cache keys, filters and mapping classes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ __all__ = ["AnswerIndex", "Ids", "Longs", "Side", "distinct", "head_probability"
 
 Ids = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
-
-
 Column = TypeVar("Column")
 
 MOST_CODE = 2**63 - 1
@@ -28,24 +26,8 @@ class Side(enum.Enum):
     TAIL = "tail"
 
     def query(self, head: Column, tail: Column) -> tuple[Column, Column]:
-        """Return (anchor, answer): the entity that is given and the one that is asked for."""
+        """Return (anchor, answer): the given entity, then the entity asked for."""
         return (tail, head) if self is Side.HEAD else (head, tail)
-
-
-def _codes(triples: Ids) -> Longs | None:
-    """Return a number for each row [n, 3] that orders as the rows do; None where int64 is small."""
-    if not len(triples):
-        return np.empty(0, dtype=np.int64)
-    if int(triples.min()) < 0:
-        return None
-    _, second, third = (int(most) + 1 for most in triples.max(axis=0))
-    if (int(triples[:, 0].max()) + 1) * second * third > MOST_CODE:
-        return None
-    code = triples[:, 0].astype(np.int64)
-    for column, size in ((1, second), (2, third)):
-        code *= size
-        code += triples[:, column]
-    return code
 
 
 @dataclass(frozen=True)
@@ -65,13 +47,14 @@ class AnswerIndex:
     def build(cls, anchor: Ids, relation: Ids, answer: Ids, relations: int) -> AnswerIndex:
         """Index the triples given as three columns."""
         code = anchor.astype(np.int64) * relations + relation
-        answers = int(answer.max()) + 1 if len(answer) else 1
-        if len(code) and (int(code.max()) + 1) * answers > MOST_CODE:
-            code, answer = _sort_pairs(code, answer)
-        else:  # query and answer in one number: a sort of numbers is ten times as quick
-            code = np.sort(code * answers + answer)
-            code, answer = np.divmod(code[_fresh(code)], answers)
-            answer = answer.astype(np.int32)
+        size = int(answer.max(initial=0)) + 1
+        if _join(code, answer, size):
+            code.sort()
+            code, found = np.divmod(code[_fresh(code)], size)
+            answer = found.astype(np.int32)
+        else:
+            first = _first_of_each(code, answer)
+            code, answer = code[first], answer[first]
         starts = np.flatnonzero(_fresh(code))
         return cls(relations, code[starts], np.append(starts, len(code)).astype(np.int64), answer)
 
@@ -83,7 +66,7 @@ class AnswerIndex:
         code = anchor.astype(np.int64) * self.relations + relation
         if not len(self.codes):
             return np.full(len(code), -1, dtype=np.int64)
-        order = np.argsort(code)  # searches go on from where the last one ended
+        order = np.argsort(code)  # searches in ascending order use the CPU's cache
         code = code[order]
         place = np.minimum(np.searchsorted(self.codes, code), len(self.codes) - 1)
         place[self.codes[place] != code] = -1
@@ -92,9 +75,9 @@ class AnswerIndex:
         return key
 
     def runs(self, anchor: Ids, relation: Ids) -> tuple[Longs, Longs]:
-        """Return for each query where in ``answers`` its own begin and end."""
+        """Return for each query the places in ``answers`` where its answers begin and end."""
         key = self.keys(anchor, relation)
-        start = self.offsets[key]  # of key −1: the end, where nothing is
+        start = self.offsets[key]  # of key −1: the last offset, an empty run
         return start, np.where(key >= 0, self.offsets[key + 1], start)
 
     def known(self, anchor: Ids, relation: Ids) -> tuple[Longs, Ids]:
@@ -113,7 +96,7 @@ class AnswerIndex:
         return answers / np.maximum(np.bincount(relation, minlength=self.relations), 1)
 
     def pair_codes(self, entities: int) -> Longs:
-        """Return key·|E| + answer of every known answer, ascending: membership is one search."""
+        """Return key·|E| + answer of every known answer, ascending, for binary search."""
         key = np.repeat(np.arange(len(self)), np.diff(self.offsets))
         return key * entities + self.answers
 
@@ -125,38 +108,40 @@ def head_probability(index: Mapping[Side, AnswerIndex]) -> npt.NDArray[np.float6
     return np.divide(tph, total, out=np.full_like(tph, 0.5), where=total > 0)
 
 
-def _fresh(ordered: Longs) -> npt.NDArray[np.bool_]:
-    """Tell of each number whether it differs from the one before it."""
+def _fresh(ordered: Longs | Ids) -> npt.NDArray[np.bool_]:
+    """Return for each number whether it differs from the number before."""
     fresh = np.ones(len(ordered), dtype=bool)
     np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
     return fresh
 
 
-def _sort_pairs(code: Longs, answer: Ids) -> tuple[Longs, Ids]:
-    """Sort (query, answer) pairs and drop repeats: the plain twin, for numbers of any size."""
-    order = np.lexsort((answer, code))
-    code, answer = code[order], answer[order]
-    fresh = _fresh(code)
-    fresh[1:] |= answer[1:] != answer[:-1]
-    return code[fresh], answer[fresh]
+def _join(code: Longs, answer: Ids, size: int) -> bool:
+    """Make each code code·size + answer, in place; return False where int64 is too small.
+
+    Joined codes order as the pairs do, and NumPy sorts them ten times as fast. Codes and answers
+    are not negative, and answers are below ``size``.
+    """
+    if (int(code.max(initial=0)) + 1) * size > MOST_CODE:
+        return False
+    code *= size
+    code += answer
+    return True
+
+
+def _first_of_each(code: Longs, answer: Ids) -> Longs:
+    """Return the place of the first of each (code, answer) pair, in the order of the pairs."""
+    order = np.lexsort((answer, code))  # stable: of equal pairs, the earliest comes first
+    return order[_fresh(code[order]) | _fresh(answer[order])]
 
 
 def distinct(triples: Ids) -> Ids:
     """Drop repeated rows, keeping the order of first occurrence."""
-    codes = _codes(triples)
-    if codes is None:
-        return _distinct_rows(triples)
-    ordered = np.sort(codes)
-    if not (ordered[1:] == ordered[:-1]).any():  # as is usual: a sort alone is quick
+    head, relation, tail = triples.T
+    code = head.astype(np.int64) * (int(relation.max(initial=0)) + 1) + relation
+    if not _join(code, tail, int(tail.max(initial=0)) + 1):
+        first = _first_of_each(code, tail)
+    elif _fresh(np.sort(code)).all():  # as is usual: a sort alone is fast
         return triples
-    first = np.unique(codes, return_index=True)[1]
+    else:
+        first = np.unique(code, return_index=True)[1]
     return triples[np.sort(first)]
-
-
-def _distinct_rows(triples: Ids) -> Ids:
-    """Do as ``distinct`` without codes: the plain twin, for ids of any size."""
-    order = np.lexsort(triples.T)  # stable: of equal rows, the earliest comes first
-    ordered = triples[order]
-    fresh = np.ones(len(triples), dtype=bool)
-    fresh[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    return triples[np.sort(order[fresh])]

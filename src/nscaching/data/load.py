@@ -1,4 +1,4 @@
-"""Where → KnowledgeGraph: a known name, a folder of splits, or one file of triples."""
+"""Load a KnowledgeGraph: by a known name, from a folder of splits, or from a file of triples."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def load_graph(
 
 
 class _Reader:
-    """Reads files of triples, of whatever format, into the same tables of names."""
+    """Reads files of triples, of any format, into shared tables of names."""
 
     def __init__(self, literals: bool, progress: Progress | None) -> None:
         self.entities, self.relations = NameTable(), NameTable()
@@ -84,7 +84,7 @@ class _Reader:
         return read_triples(path, self.entities, self.relations, self.notes, self.progress)
 
     def parts(self, splits: dict[str, Ids], notes: list[str]) -> dict[str, Any]:
-        """Return what a graph is made of."""
+        """Return the arguments of ``KnowledgeGraph.from_arrays``."""
         return {
             "entities": list(self.entities),
             "relations": list(self.relations),
@@ -95,7 +95,7 @@ class _Reader:
 
 
 def _name(path: Path) -> str:
-    """Return what to call a graph: the folder's name, or the file's without its suffixes."""
+    """Return the name of a graph: the folder's name, or the file's without suffixes."""
     name = path.name if path.name not in ("", "..") else path.resolve().name
     return name if path.is_dir() else name.split(".")[0] or name
 
@@ -141,7 +141,7 @@ def _folder(folder: Path, split_seed: int, reader: _Reader) -> dict[str, Any]:
 
 
 def _find(folder: Path, stem: str, suffixes: tuple[str, ...]) -> Path | None:
-    """Return the one file of that stem, packed or not, or None."""
+    """Return the only file of that stem, packed or not, or None; refuse several."""
     names = [f"{stem}{suffix}{packed}" for suffix in suffixes for packed in ("", ".gz")]
     found = [name for name in names if (folder / name).exists()]
     if len(found) > 1:

@@ -2,50 +2,52 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from nscaching.data.graph import SPLITS
-from nscaching.data.index import Ids, Longs
+from nscaching.data.index import Ids
 
 __all__ = ["split_triples"]
 
-COMPILED_FROM = 1_000_000  # triples: before, the loop is quicker than the import of its twin
+COMPILED_FROM = 1_000_000  # triples; below, the plain loop is faster than the import of Numba
 
 
 def split_triples(triples: Ids, seed: int, share: float = 0.05) -> dict[str, Ids]:
     """Hold out ``share`` of the triples for valid and as many for test, by seed.
 
     A triple is held out only while its head, tail and relation still occur in train, so that
-    nothing unseen is asked for; a sparse graph may therefore yield fewer than asked.
+    no unseen name is ranked; a sparse graph may therefore yield fewer than asked.
     """
-    most = 2 * round(share * len(triples))
+    held_out = np.empty(2 * round(share * len(triples)), np.int64)
     order = np.random.default_rng(seed).permutation(len(triples))
     entity_left = np.bincount(triples[:, [0, 2]].ravel())
     relation_left = np.bincount(triples[:, 1])
-    given = triples, order, entity_left, relation_left, most
     if len(triples) >= COMPILED_FROM:
-        from nscaching.data.split_loops import hold_out
+        from numba import njit
 
-        held_out: Longs = hold_out(*given)
+        count = njit(cache=True)(hold_out)(triples, order, entity_left, relation_left, held_out)
     else:
-        held_out = _hold_out(*given)
-    half = (len(held_out) + 1) // 2
+        lists = order.tolist(), entity_left.tolist(), relation_left.tolist()
+        count = hold_out(triples, *lists, held_out)
+    half = (count + 1) // 2
     split = np.zeros(len(triples), dtype=np.int8)  # 0, 1, 2: train, valid, test
     split[held_out[:half]] = 1
-    split[held_out[half:]] = 2
+    split[held_out[half:count]] = 2
     return {name: triples[split == i] for i, name in enumerate(SPLITS)}
 
 
-def _hold_out(
-    triples: Ids, order: Longs, entity_counts: Longs, relation_counts: Longs, most: int
-) -> Longs:
-    """Return the rows that may be held out, in order, at most so many: the plain twin."""
-    entity_left, relation_left = entity_counts.tolist(), relation_counts.tolist()
-    held_out: list[int] = []
-    for row in order.tolist():
-        if len(held_out) == most:
+def hold_out(triples: Ids, order: Any, entity_left: Any, relation_left: Any, held_out: Any) -> int:  # noqa: ANN401
+    """Fill ``held_out`` with rows that may be held out, in ``order``; return how many.
+
+    Takes lists, or arrays when it is compiled.
+    """
+    count = 0
+    for row in order:
+        if count == len(held_out):
             break
-        head, relation, tail = triples[row].tolist()
+        head, relation, tail = triples[row]
         needed = 3 if head == tail else 2  # a loop takes two occurrences of one entity
         if (
             entity_left[head] >= needed
@@ -55,5 +57,6 @@ def _hold_out(
             entity_left[head] -= 1
             entity_left[tail] -= 1
             relation_left[relation] -= 1
-            held_out.append(row)
-    return np.array(held_out, dtype=np.int64)
+            held_out[count] = row
+            count += 1
+    return count

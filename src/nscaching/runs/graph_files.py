@@ -1,4 +1,4 @@
-"""Names and triples in a run folder, so that the folder needs no other data."""
+"""Names and triples in a run folder, which makes the folder independent of the data set."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 
 from nscaching.data.graph import SPLITS, KnowledgeGraph, Labelled, Source
 from nscaching.data.index import Ids
+from nscaching.data.names import refuse_repeats
 from nscaching.errors import UserError
 from nscaching.files import parse_json, read_tensors, read_text, save_tensors
 
@@ -21,10 +22,11 @@ NAMES = {"name": str, "entities": list, "relations": list, "labels": dict, "note
 
 
 def read_graph(folder: Path, source: Source) -> KnowledgeGraph:
-    """Read names and triples."""
+    """Read names and triples of a run folder."""
     names = parse_json(f"{folder / VOCABULARY}", read_text(folder / VOCABULARY))
     if not _is_vocabulary(names):
         raise UserError(f"{folder / VOCABULARY}: not the vocabulary of a run")
+    refuse_repeats(names["entities"], names["relations"], f"{folder / VOCABULARY}: ")
     entities, relations = len(names["entities"]), len(names["relations"])
     tensors, origins = read_tensors(folder / TRIPLES)
 
@@ -50,7 +52,7 @@ def read_graph(folder: Path, source: Source) -> KnowledgeGraph:
 
 
 def write_graph(folder: Path, graph: KnowledgeGraph) -> None:
-    """Write names and triples."""
+    """Write names and triples into a run folder."""
     names = {name: getattr(graph, name) for name in NAMES}
     text = json.dumps(names, ensure_ascii=False, indent=0)
     (folder / VOCABULARY).write_text(text, encoding="utf-8")
@@ -73,7 +75,7 @@ def _is_vocabulary(value: Any) -> bool:  # noqa: ANN401
 
 
 def _is_unicode(text: str) -> bool:
-    """Say whether a text can be written as UTF-8: JSON may hold lone surrogates."""
+    """Say whether a text is valid Unicode: JSON may hold lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -81,7 +81,7 @@ class Search:
         watch = watch or Watch()
         tuning = Tuning(self.config, self.space, graph, path=self.out)
         total = int(min(self.trials, math.prod(size(part) for part in self.space.values())))
-        seen = _without_test(graph)
+        seen = graph.hide_test()
         with open_study(self.out, self.space, self.config, self._identity(graph)) as study:
             tuning.trials = trials_of(ended(study))
             tuning.write()
@@ -131,13 +131,6 @@ def _fixed(settings: Mapping[str, Any]) -> TrainConfig:
 
 def _absolute(path: str) -> str:
     return str(user_path(path).resolve()) if path else ""
-
-
-def _without_test(graph: KnowledgeGraph) -> KnowledgeGraph:
-    """Return the graph without test triples; the filter still knows the test triples."""
-    seen = dataclasses.replace(graph, test=graph.test[:0])
-    seen.filter_index = graph.filter_index
-    return seen
 
 
 def _run_trial(

@@ -84,11 +84,12 @@ class Train:
         work.check(self.settings, self.out, self.overwrite)
         self.probes.check(self.settings)
         graph = work.load(self.where, self.labels, self.split_seed, self.literals)
+        notes: list[str] = []
         if self.config:
-            work.note_differences(graph, self.settings, user_path(self.config))
+            notes += work.note_differences(graph, self.settings, user_path(self.config))
         if self.preset:
-            work.note_preset(graph, self.settings, self.preset)
-        show.graph(graph)
+            notes += work.note_preset(graph, self.settings, self.preset)
+        show.graph(graph, notes)
         out = self.out or default_out(graph, self.settings)
         if self.dry_run:
             found, refusal = work.dry_run(graph, self.settings, out, self.probes)

@@ -1,4 +1,4 @@
-"""Bytes of a file in bounded pieces: blocks of whole lines, and lines of text."""
+"""A file in pieces of bounded size: blocks of whole lines, and lines of text."""
 
 from __future__ import annotations
 
@@ -8,31 +8,35 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from nscaching.errors import UserError
 
-__all__ = ["Progress", "bounded", "filled_lines", "lines_of", "read_blocks", "read_lines", "shown"]
+__all__ = ["Progress", "filled_lines", "lines_of", "read_blocks", "shown"]
 
 Progress = Callable[[str, int, int], None]
-"""Hears (what is going on, how much of it is done, of how much)."""
+"""Called with (the task, units done, units in all)."""
 
 BLOCK = 4 << 20
-LINE_LIMIT = 16 << 20  # bytes; a longer one is no name but a broken file
+LINE_LIMIT = 16 << 20  # bytes; a longer line means a broken file
 
-# Deflate packs tables of names some 3 to 30 times. What unpacks to more than this was made to.
+# Deflate packs tables of names 3 to 30 times. A file that was packed 250 times is an attack.
 UNPACKED_TIMES = 250
-UNPACKED_FREE = 256 << 20  # bytes that may be unpacked from however little
+UNPACKED_FREE = 256 << 20  # bytes that any file may unpack to
 
-# A binary file holds these, a table of names does not; the tab is a separator.
+# A run of blank lines, or one line: a file of a billion blank lines is read in seconds.
+LINES = re.compile(rb"[ \t\r\n]*\n|[^\n]+\n?")
+
+# Binary files hold control characters, tables of names do not; the tab is a separator.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @contextmanager
 def told(path: Path) -> Iterator[None]:
-    """Turn an error of the disk or of unpacking into one line."""
+    """Turn an error of reading or unpacking into a UserError of one line."""
     try:
         yield
+    except UserError:
+        raise
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (OSError, EOFError, ValueError, zlib.error) as error:
@@ -40,36 +44,22 @@ def told(path: Path) -> Iterator[None]:
         raise UserError(f"{path}: cannot read it: {reason}") from error
 
 
-@contextmanager
-def bounded(path: Path, progress: Progress | None = None) -> Iterator[Callable[[], bytes]]:
-    """Open a file and give what returns its next bytes, unpacked if it is a ``.gz``."""
+def read_blocks(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes]]:
+    """Yield (number of the first line, whole lines as bytes) for each block; unpacks a ``.gz``."""
+    number, rest, unpacked = 1, b"", 0
     with told(path), path.open("rb") as raw:
         size = path.stat().st_size
         packed = path.suffix.lower() == ".gz"
-        file: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=raw) if packed else raw
-        unpacked = 0
-
-        def more() -> bytes:
-            nonlocal unpacked
-            block = file.read(BLOCK)
+        file = gzip.GzipFile(fileobj=raw) if packed else raw
+        while block := file.read(BLOCK):
             unpacked += len(block)
             if packed and unpacked > max(UNPACKED_FREE, UNPACKED_TIMES * size):
                 raise UserError(
                     f"{path}: unpacks to more than {UNPACKED_TIMES} times its size: "
                     "give it unpacked if that is meant"
                 )
-            if progress is not None and block and size:
+            if progress is not None and size:
                 progress(f"reading {path.name}", min(raw.tell(), size), size)
-            return block
-
-        yield more
-
-
-def read_blocks(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes]]:
-    """Yield (number of the first line, whole lines as bytes) from begin to end of a file."""
-    number, rest = 1, b""
-    with bounded(path, progress) as more:
-        while block := more():
             end = block.find(b"\n")
             if len(rest) + (end if end >= 0 else len(block)) > LINE_LIMIT:
                 raise UserError(f"{path}:{number}: the line is longer than {LINE_LIMIT:,} bytes")
@@ -86,27 +76,31 @@ def read_blocks(path: Path, progress: Progress | None = None) -> Iterator[tuple[
 
 
 def lines_of(path: Path, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, str]]:
-    """Yield (line number, text) of every line of some blocks of a file."""
-    for first, block in blocks:
-        for number, raw in enumerate(block.removesuffix(b"\n").split(b"\n"), first):
-            try:
-                text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                what = f"not UTF-8: {error.reason} at byte {error.start}"
-                raise UserError(f"{path}:{number}: {what}") from None
-            if odd := CONTROL.search(text):
-                raise UserError(f"{path}:{number}: control character {odd[0]!r} in {shown(text)}")
-            yield number, text
+    """Yield (line number, text) of every line of some blocks; blank lines in a row are one text."""
+    for number, block in blocks:
+        for raw in LINES.findall(block):
+            if not raw.translate(None, b" \t\r\n"):
+                yield number, raw.translate(None, b"\r").removesuffix(b"\n").decode()
+            else:
+                yield number, _decoded(path, number, raw)
+            number += raw.count(b"\n")
 
 
-def read_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, str]]:
-    """Yield (line number, text) of every line; ``.gz`` is unpacked on the way."""
-    return lines_of(path, read_blocks(path, progress))
+def _decoded(path: Path, number: int, raw: bytes) -> str:
+    """Return the text of a line without its end; refuse other control characters than tabs."""
+    try:
+        text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        what = f"not UTF-8: {error.reason} at byte {error.start}"
+        raise UserError(f"{path}:{number}: {what}") from None
+    if odd := CONTROL.search(text):
+        raise UserError(f"{path}:{number}: control character {odd[0]!r} in {shown(text)}")
+    return text
 
 
 def filled_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (line number, text) of every line that is not blank."""
-    return ((number, text) for number, text in read_lines(path) if text.strip())
+    return (item for item in lines_of(path, read_blocks(path)) if item[1].strip())
 
 
 def shown(text: str, most: int = 80) -> str:

@@ -68,7 +68,7 @@ def _natural(text: str) -> int | None:
 
 
 def _counted(path: Path, what: str) -> tuple[int, Iterator[tuple[int, str]]]:
-    """Read the count line; the returned lines raise at their end when the count was wrong."""
+    """Read the count line; the iterator of the other lines ends with an error at a wrong count."""
     lines = filled_lines(path)
     number, line = next(lines, (0, ""))
     if not number:
@@ -92,7 +92,7 @@ def _counted(path: Path, what: str) -> tuple[int, Iterator[tuple[int, str]]]:
 def _integers(
     path: Path, columns: int, counted: str = "", progress: Progress | None = None
 ) -> npt.NDArray[Any]:
-    """Read integer columns [n, columns]; ``counted`` says what a count line counts, if any."""
+    """Read integer columns [n, columns]; ``counted`` names what the count line counts, if any."""
     quick = _quick_integers(path, columns, bool(counted), progress)
     if quick is not None:
         return quick
@@ -124,7 +124,7 @@ def _quick_integers(
             if ids is None:
                 return None
             parts.append(ids)
-    except UserError:  # the slow reader finds it again and says where
+    except UserError:  # the slow reader finds the error again, with its line
         return None
     found = np.concatenate(parts)
     return found if not counted or len(found) == count else None
@@ -132,24 +132,17 @@ def _quick_integers(
 
 def _quick_block(block: bytes, columns: int) -> Ids | None:
     """Return the integers [n, columns] of whole lines without anything else, or None."""
-    if block and not block.endswith(b"\n"):
-        block += b"\n"
-    rows = block.count(b"\n")
-    shape = block.translate(None, b"0123456789")
-    line = shape[: shape.find(b"\n") + 1]
-    gaps = columns - 1
-    if line not in (b" " * gaps + b"\n", b"\t" * gaps + b"\n", b" " * gaps + b"\r\n", b""):
+    if not block.endswith(b"\n"):
+        block += b"\n" if block else b""
+    row = rb"[0-9]{1,9}(?:[ \t][0-9]{1,9}){%d}\r?\n" % (columns - 1)  # nine digits fit int32
+    if not re.fullmatch(rb"(?:%b)*+" % row, block):
         return None
-    if b"\r" in line and block.count(b"\r\n") != rows:  # one inside a line is a flaw
-        return None
-    if shape != line * rows or re.search(rb"[0-9]{10}", block):  # beyond nine digits: of int32
-        return None
-    ids = np.fromstring(block, np.int32, sep=" ") if rows else np.empty(0, np.int32)
-    return ids.reshape(rows, columns) if len(ids) == rows * columns else None  # no empty field
+    ids = np.fromstring(block, np.int32, sep=" ") if block else np.empty(0, np.int32)
+    return ids.reshape(-1, columns)
 
 
 def _line_number(path: Path, row: int) -> int:
-    """Return the number of the line that holds the given row, blank lines not counting."""
+    """Return the line number of a row; blank lines hold no row."""
     return next(itertools.islice(filled_lines(path), row, None))[0]
 
 

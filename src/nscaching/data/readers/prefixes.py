@@ -46,7 +46,7 @@ class Prefixes:
         self._by_namespace: dict[str, str] | None = None
 
     def add(self, prefixes: Mapping[str, str]) -> None:
-        """Take the prefixes that a file declares; of two of a name, the first stays."""
+        """Add the prefixes that a file declares; a prefix that was declared before stays."""
         self._own = {**prefixes, **self._own}
         self._by_namespace = None
 
@@ -56,7 +56,7 @@ class Prefixes:
             text, mark, kind = name.rpartition("^^<")
             return f"{text}^^{self.shorten(kind[:-1])}" if mark and name.endswith(">") else name
         if self._by_namespace is None:
-            known = WELL_KNOWN | self._own  # a name that a file uses means what the file says
+            known = WELL_KNOWN | self._own  # the declarations of a file go first
             own_last = sorted(known, key=lambda prefix: prefix in self._own)
             self._by_namespace = {known[prefix]: prefix for prefix in own_last if known[prefix]}
         end = len(name) - 1
@@ -69,6 +69,6 @@ class Prefixes:
 
 
 def is_short_form(label: str, name: str) -> bool:
-    """Say whether a label says no more than the name it is of: it is the name with a prefix."""
+    """Say whether a label is only the name shortened by a prefix."""
     _, colon, rest = label.partition(":")
     return bool(colon and rest) and ":" in name and label != name and name.endswith(rest)

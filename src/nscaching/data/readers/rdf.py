@@ -24,12 +24,12 @@ RDF_SUFFIXES = (".nt", ".ttl", ".nq")
 NOT_READ = (".rdf", ".owl", ".xml", ".trig", ".jsonld", ".n3")
 LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
 
-# What the parser calls a node that Turtle leaves without a name: random, so no name to keep.
+# The parser gives random names to the nodes that Turtle leaves without a name.
 ANONYMOUS = re.compile(r"[a-f][0-9a-f]{23,31}")
 
 
 def is_rdf(path: Path) -> bool:
-    """Say whether a file is of a format that is read here, by its name."""
+    """Say whether the name of a file ends as RDF does; refuse RDF formats that are not read."""
     if file_suffix(path) in NOT_READ:
         known = ", ".join(RDF_SUFFIXES)
         raise UserError(f"{path}: of RDF, only {known} (and .gz of them) are read: convert it")
@@ -43,7 +43,7 @@ class RdfReader:
         self.entities, self.relations, self.literals = entities, relations, literals
         self.notes: list[str] = []
         self._prefixes = Prefixes()
-        self._texts: dict[str, tuple[int, str]] = {}  # name → how good its best label is, and that
+        self._texts: dict[str, tuple[int, str]] = {}  # name → (rank, text) of its best label
         self._anonymous: dict[str, str] = {}
 
     def read(self, path: Path, progress: Progress | None = None) -> Ids:
@@ -88,7 +88,7 @@ class RdfReader:
         except Exception:
             if stream.error is None:
                 raise
-            raise stream.error from None  # the parser may have made another of it
+            raise stream.error from None  # the parser may raise another error instead
         self._note(path.name, literals, texts, quoted, len(graphs))
         if not ids:
             left = f" but {literals:,} with a literal, which --literals takes" if literals else ""
@@ -96,7 +96,7 @@ class RdfReader:
         return np.array(ids, dtype=np.int32).reshape(-1, 3)
 
     def labels(self) -> dict[str, str]:
-        """Return name → label: its rdfs:label, in English if there is one, or its short form."""
+        """Return name → label: the rdfs:label, English if possible, else the short form."""
         found = {}
         for table in (self.entities, self.relations):
             for name in table:
@@ -110,7 +110,7 @@ class RdfReader:
         if type(node) is ox.NamedNode:
             return value
         if suffix == ".ttl" and ANONYMOUS.fullmatch(value):
-            # Numbered by first occurrence, over all files; no file can call a node of its own so.
+            # Numbered by first occurrence, over all files. Brackets: no file can use such a name.
             return self._anonymous.setdefault(value, f"_:[{len(self._anonymous) + 1}]")
         return f"_:{value}"
 
@@ -133,7 +133,7 @@ class RdfReader:
 
 
 class _Stream:
-    """What the parser reads from: the file in bounded pieces, and the error that ended it."""
+    """The file as the parser reads it: in bounded pieces, with the error that ended reading."""
 
     def __init__(self, path: Path, progress: Progress | None) -> None:
         self.line = 1
@@ -142,7 +142,7 @@ class _Stream:
         self._block = memoryview(b"")
 
     def read(self, size: int) -> bytes:
-        """Return at most so many bytes: of more, the parser would end the process."""
+        """Return at most ``size`` bytes: given more, the parser would abort the process."""
         if not self._block:
             try:
                 self.line, block = next(self._blocks, (self.line, b""))
@@ -172,7 +172,7 @@ def _literal_name(literal: Any) -> str:  # noqa: ANN401
 
 
 def _reason(error: BaseException) -> str:
-    """Return what the parser says, without the place, in one line of readable length."""
+    """Return the message of the parser without the place, in at most 200 characters."""
     text = getattr(error, "msg", None) or str(error)
     text = re.sub(r"^Parser error .*?: ", "", " ".join(text.split()))
     return text if len(text) <= 200 else text[:200] + "…"

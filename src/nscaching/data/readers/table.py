@@ -1,4 +1,4 @@
-"""Tables → triples and labels. An error is one line: the file, the line number and the line."""
+"""Tables → triples and labels. An error names the file and the line number, and shows the line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Line = tuple[int, str, list[str]]
 
 
 def file_suffix(path: Path) -> str:
-    """Return the suffix that tells the format, looking behind ``.gz``."""
+    """Return the suffix of the format: of ``a.tsv.gz``, ``.tsv``."""
     return (Path(path.stem) if path.suffix.lower() == ".gz" else path).suffix.lower()
 
 
@@ -45,30 +45,30 @@ def read_triples(
 ) -> Ids:
     """Read ``head relation tail`` lines into ids [n, 3], adding new names to the tables.
 
-    Tabs, commas or spaces are told from the first line. A first line such as "head, relation,
-    tail" is a header: it is skipped, and noted.
+    The first line decides whether tabs, commas or spaces separate the names. A first line such as
+    "head, relation, tail" is a header: the reader skips the line and adds a note.
     """
     blocks = read_blocks(path, progress)
     parts: list[Ids] = []
     quick = QuickTable(entities, relations)
-    separator, start = "", True
+    separator, start, plain = "", True, False
     for block in blocks:
         if not separator:
             first = next((line for _, line in lines_of(path, [block]) if line.strip()), None)
             if first is None:
                 continue
             separator = _tell_separator(path, first)
+            plain = _is_header(first.split(separator))
         if separator == ",":  # quoted names may go on in the next block
             lines = _split_csv(path, lines_of(path, itertools.chain([block], blocks)))
-        else:
-            ids = quick.read(block[1], separator, HEADERS if start else ())
-            if ids is not None:
-                parts.append(ids)
-                start = False
-                continue
+        elif plain or (ids := quick.read(block[1], separator)) is None:
             lines = _split_plain(lines_of(path, [block]), separator)
+        else:
+            parts.append(ids)
+            start = False
+            continue
         parts.append(_plain_ids(path, lines, start, entities, relations, notes))
-        start = False
+        start = plain = False
     if not separator:
         raise UserError(f"{path}: the file is empty")
     quick.flush()
@@ -85,6 +85,10 @@ def _tell_separator(path: Path, line: str) -> str:
     return "," if is_csv or commas == 2 else " "
 
 
+def _is_header(names: list[str]) -> bool:
+    return tuple(name.lower() for name in names) in HEADERS
+
+
 def _plain_ids(
     path: Path,
     lines: Iterable[Line],
@@ -93,7 +97,7 @@ def _plain_ids(
     relations: NameTable,
     notes: list[str] | None,
 ) -> Ids:
-    """Number the names of lines [n, 3], the first of which may be a header at the ``start``."""
+    """Return the ids [n, 3] of the names of lines; at the ``start``, a header is skipped."""
     ids = array("i")
     for number, line, columns in lines:
         if len(columns) != 3:
@@ -102,12 +106,12 @@ def _plain_ids(
                 f"found {len(columns)}: {shown(line)}"
             )
         head, relation, tail = (column.strip(" ") for column in columns)
-        header = start and (head.lower(), relation.lower(), tail.lower()) in HEADERS
-        start = False
-        if header:
+        if start and _is_header([head, relation, tail]):
+            start = False
             if notes is not None:
                 notes.append(f"{path.name}: the first line, {shown(line)}, is taken for a header")
             continue
+        start = False
         if not (head and relation and tail):
             raise UserError(f"{path}:{number}: a name is empty: {shown(line)}")
         ids.append(entities[head])
@@ -132,6 +136,8 @@ def _split_csv(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Line]:
     def feed() -> Iterator[str]:
         nonlocal size
         for item in lines:
+            if not record and not item[1].strip():  # blank lines count inside quotes only
+                continue
             record.append(item)
             size += len(item[1]) + 1
             if size > LINE_LIMIT:  # such as by a quote that is never closed
@@ -143,14 +149,11 @@ def _split_csv(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Line]:
     reader = csv.reader(feed(), skipinitialspace=True, strict=True)
     usual = csv.field_size_limit(LINE_LIMIT)
     try:
-        while True:
+        for columns in reader:
+            if len(columns) > 1 or "".join(columns).strip():  # not a pair of quotes alone
+                yield *record[0], columns
             record.clear()
             size = 0
-            columns = next(reader, None)
-            if columns is None:
-                return
-            if len(columns) > 1 or "".join(columns).strip():  # not a blank line
-                yield *record[0], columns
     except csv.Error as error:
         number, line = record[0]
         raise UserError(f"{path}:{number}: not valid CSV ({error}): {shown(line)}") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -196,21 +196,21 @@ def grouped(logs: Sequence[Log], key: Callable[[Log], Any]) -> dict[Any, list[Lo
     return groups
 
 
-def same_settings(log: Log, but: set[str]) -> tuple[str, ...]:
-    """Return all settings but the given ones and the seed: equal for runs of one line."""
-    return tuple(value for name, value in log.settings.items() if name not in {"seed", *but})
+def same_settings(log: Log, but: Set[str]) -> tuple[str, ...]:
+    """Return the settings without the given ones: equal for runs of one line."""
+    return tuple(value for name, value in log.settings.items() if name not in but)
 
 
-def _differing(logs: Sequence[Log]) -> list[str]:
-    """Return the names of the settings in which runs differ."""
+def _differing(logs: Sequence[Log], but: Set[str]) -> list[str]:
+    """Return the names of the settings in which runs differ, without the given ones."""
     settings = [log.settings for log in logs]
-    return [name for name in settings[0] if len({values[name] for values in settings}) > 1]
+    names = [name for name in settings[0] if len({values[name] for values in settings}) > 1]
+    return [name for name in names if name not in but]
 
 
 def note_differences(logs: Sequence[Log], by: set[str], notes: list[str]) -> None:
     """Note in which settings runs differ besides those that a figure compares them by."""
-    differ = [name for name in _differing(logs) if name not in {"seed", *by}] if logs else []
-    if differ:
+    if logs and (differ := _differing(logs, {"seed", *by})):
         names = ", ".join(flag(name) for name in differ)
         notes.append(f"these runs of {logs[0].model} on {logs[0].data} differ in {names} too")
 
@@ -221,10 +221,11 @@ def by_sampler(logs: Sequence[Log]) -> list[str]:
     return labels(logs, [f"{log.sampler}, {log.start}" if starts else log.sampler for log in logs])
 
 
-def labels(logs: Sequence[Log], names: Sequence[str]) -> list[str]:
+def labels(logs: Sequence[Log], names: Sequence[str], but: Set[str] = frozenset()) -> list[str]:
     """Return names of runs, with what tells them apart where runs of one panel share a name.
 
-    Runs of several data sets or models, which panels tell apart, may share names.
+    Runs of several data sets or models, which panels tell apart, may share names. The settings in
+    ``but`` do not tell runs apart.
     """
     result = list(names)
     alike: dict[tuple[str, ...], list[int]] = {}
@@ -232,7 +233,7 @@ def labels(logs: Sequence[Log], names: Sequence[str]) -> list[str]:
         alike.setdefault((log.data, log.model, names[i]), []).append(i)
     for places in (places for places in alike.values() if len(places) > 1):
         group = [logs[i] for i in places]
-        differ = _differing(group)[:2]
+        differ = _differing(group, but)[:2]
         told = [
             ", ".join(f"{key.replace('_', ' ')} {log.settings[key]}" for key in differ)
             for log in group

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
-from typing import Any, Literal
+from typing import Literal
 
 from nscaching.errors import UserError
 from nscaching.paper.figures._logs import (
@@ -23,6 +22,8 @@ __all__ = ["pages"]
 
 Size = Literal["n1", "n2"]
 OTHER: dict[Size, Size] = {"n1": "n2", "n2": "n1"}
+NOT_TOLD = {"seed", "n1", "n2"}
+"""Settings in which the points of one line may differ."""
 
 
 def pages(logs: list[Log], notes: list[str]) -> list[Page]:
@@ -94,14 +95,8 @@ def _panels(size: Size, runs: list[Log], split: str, word: str) -> list[Panel]:
 
 def _best_lines(size: Size, runs: list[Log], split: str) -> list[Line]:
     """Return a line for each choice of the other settings, the mean of its seeds."""
-    series = list(grouped(runs, lambda log: same_settings(log, {"n1", "n2"})).values())
-    # What tells them apart is neither a size nor a seed.
-    same: dict[str, Any] = {"seed": 0, "n1": 1, "n2": 1}
-    firsts = [
-        dataclasses.replace(log, config=dataclasses.replace(log.config, **same))
-        for log, *_ in series
-    ]
-    names = labels(firsts, ["best"] * len(series))
+    series = list(grouped(runs, lambda log: same_settings(log, NOT_TOLD)).values())
+    names = labels([log for log, *_ in series], ["best"] * len(series), NOT_TOLD)
     points = [[_best(logs, split) for logs in _by_size(size, group).values()] for group in series]
     return [Line(name, rows, size, "value") for name, rows in zip(names, points, strict=True)]
 

@@ -327,8 +327,10 @@ def test_a_signal_before_the_first_step(presets, small, tmp_path, monkeypatch):
 def test_damaged_and_forgotten_checkpoints_stop_no_training(make, tmp_path):
     asked = {"models": ("TransE",), "samplers": ("bernoulli",), "protocol": ("paper",)}
     (training,) = plan(LINKS, Selection(**QUICK, **asked, presets=str(tmp_path / "presets")))
-    folder = training.folder(GRAPH.fingerprint)
-    checkpoints = tmp_path / "results" / "unfinished" / folder / "checkpoints"
+    results = Results(tmp_path / "results", LINKS)
+    results.data["world"] = GRAPH.fingerprint
+    checkpoints = results.checkpoints(training).folder
+    assert checkpoints.is_relative_to(tmp_path / "results" / "unfinished")
     for said_last in ("damaged", "done already"):
         checkpoints.mkdir(parents=True)
         (checkpoints / "000001.safetensors").write_bytes(b"no checkpoint")

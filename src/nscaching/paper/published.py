@@ -30,7 +30,6 @@ class Measure:
     heading: str
     digits: int
     scale: float = 1.0
-    lower_is_better: bool = False
 
     def text(self, value: float | None, sign: str = "") -> str:
         """Write a value with the paper's number of digits; ``sign="+"`` shows the sign."""
@@ -39,7 +38,10 @@ class Measure:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table of the paper. The first measure decides whether a cell is above or below."""
+    """A table of the paper.
+
+    The first measure, of which more is better, decides whether a cell is above or below.
+    """
 
     name: str
     title: str
@@ -72,7 +74,7 @@ LINK_PREDICTION = PaperTable(
     ("wn18", "wn18rr", "fb15k", "fb15k237"),
     (
         Measure("mrr", "MRR", 4),
-        Measure("mr", "MR", 0, lower_is_better=True),
+        Measure("mr", "MR", 0),
         Measure("hits@10", "Hit@10", 2, scale=100.0),
     ),
 )

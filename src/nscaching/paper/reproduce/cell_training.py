@@ -33,8 +33,7 @@ from nscaching.runs.run import Run
 from nscaching.training.train import train
 
 __all__ = [
-    "ReproduceListener", "clear", "device_name", "recorded", "start_folder", "train_cell",
-    "unfinished",
+    "ReproduceListener", "clear", "device_name", "recorded", "train_cell",
 ]  # fmt: skip
 
 
@@ -80,10 +79,10 @@ def train_cell(
     listener: ReproduceListener,
 ) -> Line:
     """Train and measure one cell; a training that others start from becomes a run folder."""
-    folders = [str(start_folder(results, start)) for start in training.starts]
+    folders = [str(results.start_folder(start)) for start in training.starts]
     starts: dict[str, Any] = dict(zip(("pretrain", "generator_pretrain"), folders, strict=False))
     config = dataclasses.replace(training.config, **starts)
-    checkpoints = unfinished(results, training)
+    checkpoints = results.checkpoints(training)
     before, began = recorded(checkpoints), time.perf_counter()
     with listener.training(name, config):
         run = train(
@@ -97,7 +96,7 @@ def train_cell(
     earlier = sum(record["seconds"] for record, same in pairs if record == same)
     seconds = earlier + time.perf_counter() - began
     if training.cell.sampler in STARTS_FROM:
-        run.save(start_folder(results, training), overwrite=True)
+        run.save(results.start_folder(training), overwrite=True)
     return {
         **training.cell._asdict(),
         "seed": config.seed,
@@ -115,16 +114,6 @@ def train_cell(
         "torch": torch.__version__,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-
-
-def start_folder(results: Results, start: Training) -> Path:
-    """Return the run folder of a training that others start from."""
-    return results.place("pretrain", start)
-
-
-def unfinished(results: Results, training: Training) -> Checkpoints:
-    """Return the checkpoints of a training that may have been stopped."""
-    return Checkpoints(results.place("unfinished", training))
 
 
 def clear(checkpoints: Checkpoints) -> None:

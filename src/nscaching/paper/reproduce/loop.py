@@ -10,15 +10,10 @@ from pathlib import Path
 import torch
 
 from nscaching.errors import Stopped, UserError
+from nscaching.files import write_text
 from nscaching.paper.published import PaperTable
 from nscaching.paper.reproduce import markdown
-from nscaching.paper.reproduce.cell_training import (
-    ReproduceListener,
-    clear,
-    start_folder,
-    train_cell,
-    unfinished,
-)
+from nscaching.paper.reproduce.cell_training import ReproduceListener, clear, train_cell
 from nscaching.paper.reproduce.plan import Training, plan
 from nscaching.paper.reproduce.results import Line, Results
 from nscaching.paper.reproduce.rows import Row, Summary, rows, summaries
@@ -52,7 +47,8 @@ class Outcome:
         """Make the table of all results that there are now."""
         self.rows = rows(self.results, self.wanted)
         self.summaries = summaries(self.results.table, self.rows)
-        markdown.write(self.page, markdown.markdown(self.results, self.rows, self.summaries))
+        markdown.check_own(self.page)
+        write_text(self.page, markdown.markdown(self.results, self.rows, self.summaries))
 
 
 def reproduce(
@@ -93,7 +89,7 @@ def _train_missing(outcome: Outcome, listener: ReproduceListener) -> None:
     done = set(wanted) - set(missing)
     listener.note(f"{len(wanted)} trainings in all, {len(done)} of them done already")
     for training in done:
-        clear(unfinished(results, training))  # of a process that was killed just before it did
+        clear(results.checkpoints(training))  # of a process that was killed just before it did
     failed: set[Training] = set()
     for i, training in enumerate(missing):
         place = f"{i + 1}/{len(missing)} {training}"
@@ -101,7 +97,7 @@ def _train_missing(outcome: Outcome, listener: ReproduceListener) -> None:
             listener.note(f"{place}: not begun; the time limit is reached")
             outcome.left = len(missing) - i
             return
-        if unfinished(results, training).files():
+        if results.checkpoints(training).files():
             listener.note(f"{place}: goes on where it was stopped")
         try:
             if starts := failed.intersection(training.starts):
@@ -120,7 +116,7 @@ def _train_missing(outcome: Outcome, listener: ReproduceListener) -> None:
             return
         else:
             results.add(line)
-            clear(unfinished(results, training))
+            clear(results.checkpoints(training))
             outcome.trained += 1
             outcome.write()
             measured = _measured(results.table, line)
@@ -135,7 +131,7 @@ def _missing(wanted: Sequence[Training], results: Results) -> list[Training]:
     """Return the trainings to do: those without a result, and their starts without a folder."""
     new = results.missing(wanted)
     starts = {start for training in new for start in training.starts}
-    gone = {start for start in starts if not (start_folder(results, start) / CARD).is_file()}
+    gone = {start for start in starts if not (results.start_folder(start) / CARD).is_file()}
     return [training for training in wanted if training in gone.union(new)]
 
 

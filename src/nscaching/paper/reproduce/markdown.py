@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nscaching.errors import UserError
-from nscaching.files import write_text
 from nscaching.paper.reproduce.plan import PROTOCOLS, Cell
 from nscaching.paper.reproduce.results import Results
 from nscaching.paper.reproduce.rows import Row, Summary
 
-__all__ = ["check_own", "left_out", "markdown", "write"]
+__all__ = ["check_own", "left_out", "markdown"]
 
 MADE = "<!-- Made by nscaching reproduce"
 
@@ -129,9 +128,3 @@ def check_own(path: Path) -> None:
         made = False
     if not made:
         raise UserError(f"{path} was not made by nscaching reproduce; choose another --out")
-
-
-def write(path: Path, text: str) -> None:
-    """Write the page, whole or not at all."""
-    check_own(path)
-    write_text(path, text)

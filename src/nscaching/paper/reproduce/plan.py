@@ -89,11 +89,6 @@ class Training:
         """Equal for trainings of equal settings, whatever their seed and machine."""
         return _fingerprint(self.configs)
 
-    def folder(self, data_fingerprint: str) -> str:
-        """Return a folder name, which differs for other settings and for other data."""
-        marks = f"{self.fingerprint[:8]}-{data_fingerprint[:8]}"
-        return f"{self.cell.data}-{self.cell.model}-seed{self.config.seed}-{marks}".lower()
-
 
 def fingerprint(line: dict[str, Any]) -> str:
     """Return the fingerprint of a line's settings; a setting that is missing had its default."""

@@ -15,6 +15,7 @@ from nscaching.errors import UserError
 from nscaching.files import FolderLock, writing
 from nscaching.paper.published import TABLES, PaperTable
 from nscaching.paper.reproduce.plan import Cell, Training, fingerprint
+from nscaching.runs.checkpoints import Checkpoints
 
 __all__ = ["Line", "Result", "Results"]
 
@@ -91,9 +92,19 @@ class Results:
         done = {(result.cell, result.line["seed"], result.settings) for result in self.counted}
         return [t for t in trainings if (t.cell, t.config.seed, t.fingerprint) not in done]
 
-    def place(self, part: str, training: Training) -> Path:
-        """Return the folder of a training in a part of the results folder."""
-        return self.folder / part / training.folder(self.data.get(training.cell.data, ""))
+    def start_folder(self, training: Training) -> Path:
+        """Return the run folder of a training that others start from."""
+        return self.folder / "pretrain" / self._name(training)
+
+    def checkpoints(self, training: Training) -> Checkpoints:
+        """Return the checkpoints of a training that may have been stopped."""
+        return Checkpoints(self.folder / "unfinished" / self._name(training))
+
+    def _name(self, training: Training) -> str:
+        """Return a folder name, which differs for other settings and for other data."""
+        data, model = training.cell[:2]
+        marks = f"{training.fingerprint[:8]}-{self.data.get(data, '')[:8]}"
+        return f"{data}-{model}-seed{training.config.seed}-{marks}".lower()
 
     @contextmanager
     def locked(self) -> Iterator[None]:

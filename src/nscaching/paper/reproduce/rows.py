@@ -67,8 +67,7 @@ class Figure:
         """How far our value is below, as a share of the paper's; 0: at or above, or alone."""
         if self.paper is None or self.difference is None:
             return 0.0
-        loss = self.difference if self.measure.lower_is_better else -self.difference
-        return max(0.0, loss / self.paper)
+        return max(0.0, -self.difference / self.paper)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nscaching.paper.reproduce.cell_training import device_name, recorded, unfinished
+from nscaching.paper.reproduce.cell_training import device_name, recorded
 from nscaching.paper.reproduce.plan import Cell, Training
 from nscaching.paper.reproduce.results import Line, Results
 
@@ -27,7 +27,7 @@ def expected_seconds(trainings: Sequence[Training], results: Results) -> float |
             return None
         pace = similar["epoch_seconds"]
         around = similar["seconds"] - pace * similar["epochs"]  # once, such as compiling
-        done = sum("split" not in record for record in recorded(unfinished(results, training)))
+        done = sum("split" not in record for record in recorded(results.checkpoints(training)))
         total += pace * (training.config.epochs - done) + max(0.0, around)
     return total
 

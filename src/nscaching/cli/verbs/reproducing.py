@@ -1,4 +1,4 @@
-"""Verbs that make the paper's tables again."""
+"""Verbs for presets and for the paper's tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Presets:
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Make a table of the paper again: train what is missing, set ours beside the paper's.
+    """Reproduce a table of the paper: train what is missing, set our values beside the paper's.
 
     nscaching reproduce link-prediction --models TransE --data wn18rr --seeds 1
     """

@@ -1,4 +1,4 @@
-"""Trains what a table lacks, one cell after the other, and writes the table."""
+"""Trains the missing cells of a table, one after the other, and writes the table."""
 
 from __future__ import annotations
 
@@ -82,6 +82,7 @@ def reproduce(
 
 
 def _train_missing(outcome: Outcome, listener: ReproduceListener) -> None:
+    """Train one after the other; a failure does not end the work, a signal or a time limit does."""
     results, wanted = outcome.results, outcome.wanted
     graphs = {name: listener.load(name) for name in dict.fromkeys(t.cell.data for t in wanted)}
     results.data |= {name: graph.fingerprint for name, graph in graphs.items()}
@@ -131,8 +132,9 @@ def _missing(wanted: Sequence[Training], results: Results) -> list[Training]:
     """Return the trainings to do: those without a result, and their starts without a folder."""
     new = results.missing(wanted)
     starts = {start for training in new for start in training.starts}
-    gone = {start for start in starts if not (results.start_folder(start) / CARD).is_file()}
-    return [training for training in wanted if training in gone.union(new)]
+    gone = [start for start in starts if not (results.start_folder(start) / CARD).is_file()]
+    to_train = {*new, *gone}
+    return [training for training in wanted if training in to_train]
 
 
 def _time_left(trainings: Sequence[Training], results: Results) -> str:

@@ -17,8 +17,8 @@ import torch
 
 from nscaching import KnowledgeGraph, Run, UserError, train
 from nscaching.data.readers import blocks, openke, quick_table
-from nscaching.paper.reproduce.store import Store
-from nscaching.paper.reproduce.task import TASKS
+from nscaching.paper.published import TABLES
+from nscaching.paper.reproduce.results import Results
 from nscaching.runs.settings import read_record, read_settings
 
 SECONDS = 10.0  # far beyond what a file of some kilobytes takes
@@ -159,9 +159,9 @@ def _files(folder: Path) -> Iterator[Reader]:
         return read_settings(folder / "config.toml"), read_record(folder / "config.toml")
 
     def results(data: bytes) -> object:
-        task = TASKS["link-prediction"]
-        (folder / f"{task.name}.jsonl").write_bytes(data)
-        return Store(folder, task).lines
+        table = TABLES["link-prediction"]
+        (folder / f"{table.name}.jsonl").write_bytes(data)
+        return Results(folder, table).list
 
     (folder / "plain.tsv").write_bytes(TSV)
     tables = {"a.tsv": TSV, "a.csv": CSV, "a.txt": SPACED}

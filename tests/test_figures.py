@@ -365,7 +365,8 @@ def test_a_damaged_line_of_scores(tmp_path, damage):
         json.dumps(json.loads(lines[1]) | json.loads(f"{{{damage}}}")) if key[0] == '"' else damage
     )
     path.write_text("\n".join([lines[0], changed]))
-    with pytest.raises(UserError, match=re.escape("scores.jsonl:2: not a line of scores")):
+    what = "cannot read it" if damage == "{" else "not a line of scores"
+    with pytest.raises(UserError, match=re.escape(f"scores.jsonl:2: {what}")):
         found.scores()
 
 
@@ -376,7 +377,7 @@ def test_scores_of_no_triples_and_of_unknown_ones(tmp_path):
     with pytest.raises(UserError, match=r"run0: scores\.jsonl: unknown entity 'nobody'"):
         distribution.pages([found], [])
     path.write_text("")
-    with pytest.raises(UserError, match=r"scores\.jsonl: no scores are recorded yet"):
+    with pytest.raises(UserError, match=r"run0: no scores of watched triples \(scores\.jsonl\)"):
         distribution.pages([found], [])
 
 

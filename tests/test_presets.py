@@ -15,9 +15,9 @@ from nscaching.data import datasets
 from nscaching.errors import UserError
 from nscaching.models import MODELS
 from nscaching.paper import presets
-from nscaching.paper.reproduce.task import TASKS
+from nscaching.paper.published import TABLES
 
-TASK = TASKS["link-prediction"]
+TABLE = TABLES["link-prediction"]
 GRID = {
     "dim": {20, 50, 100, 200},
     "lr": {1e-4, 1e-3, 1e-2, 1e-1},
@@ -27,7 +27,7 @@ GRID = {
 
 
 def test_there_is_one_for_each_cell_of_the_paper():
-    pairs = {f"{data}-{model}".lower() for data in TASK.data for model in TASK.models}
+    pairs = {f"{data}-{model}".lower() for data in TABLE.data for model in TABLE.models}
     assert set(presets.names()) == pairs
     assert len(pairs) == 20
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import json
@@ -12,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -19,21 +19,26 @@ from safetensors import safe_open
 
 from helpers import random_graph
 from nscaching import Run, TrainConfig, train
+from nscaching.cli import show_reproduce
 from nscaching.cli.main import main
+from nscaching.cli.signals import Signals
 from nscaching.data.graph import Labelled
 from nscaching.errors import Stopped, UserError
-from nscaching.paper.reproduce import loop, pace
-from nscaching.paper.reproduce.asked import Asked
-from nscaching.paper.reproduce.cells import Cell, plan
+from nscaching.paper.published import TABLES
+from nscaching.paper.reproduce import cell_training
+from nscaching.paper.reproduce.cell_training import ReproduceListener
 from nscaching.paper.reproduce.loop import reproduce
-from nscaching.paper.reproduce.store import Store
-from nscaching.paper.reproduce.task import TASKS
+from nscaching.paper.reproduce.plan import Cell, plan
+from nscaching.paper.reproduce.results import Results
+from nscaching.paper.reproduce.selection import Selection
+from nscaching.paper.reproduce.time_left import expected_seconds
 from nscaching.training.listener import Stage
 from resuming import Alarm
 
-LINKS, CLASSES = TASKS["link-prediction"], TASKS["triplet-classification"]
+LINKS, CLASSES = TABLES["link-prediction"], TABLES["triplet-classification"]
 SETTINGS = 'n1 = 4\nn2 = 3\nbatch_size = 4096\nkernels = "reference"\ndevice = "cpu"\nthreads = 1\n'
 GRAPH = random_graph(entities=12, train=40)
+NEVER = Alarm()
 QUICK = {"data": ("world",), "epochs": 2, "seeds": 1, "validate_every": 1}
 
 
@@ -57,21 +62,44 @@ def presets(tmp_path):
 
 @pytest.fixture
 def small(monkeypatch):
-    """Let `world` be a graph on which a training takes milliseconds."""
-    monkeypatch.setattr(loop.work, "load", lambda name: GRAPH)
+    """Let `world` be a graph on which a training takes milliseconds, on the command line too."""
+    monkeypatch.setattr(show_reproduce.work, "load", lambda name: GRAPH)
+
+
+class Listener(ReproduceListener):
+    """Knows one graph, keeps every note, and stops when it is told to."""
+
+    def __init__(self, graph, stop):
+        self.graph, self.asked, self.said = graph, stop, []
+
+    @property
+    def late(self):
+        return getattr(self.asked, "late", False)
+
+    def load(self, data):
+        return self.graph
+
+    def note(self, text):
+        self.said.append(text)
+
+    def stop(self):
+        return self.asked()
 
 
 @pytest.fixture
 def make(tmp_path, presets, small):
     """Return a function that makes a table and returns (outcome, what was said)."""
 
-    def run(task=LINKS, out="results", time_limit=0.0, table_only=False, **asked):
-        said = []
-        quick = Asked(**{**QUICK, "presets": str(tmp_path / "presets"), **asked})
-        made = reproduce(task, quick, tmp_path / out, said.append, time_limit, table_only)
-        return made, said
+    def run(table=LINKS, out="results", table_only=False, graph=GRAPH, stop=NEVER, **given):
+        quick = Selection(**{**QUICK, "presets": str(tmp_path / "presets"), **given})
+        listener = Listener(graph, stop)
+        return reproduce(table, quick, tmp_path / out, listener, table_only), listener.said
 
     return run
+
+
+Trained = NamedTuple("Trained", [*((name, str) for name in Cell._fields), ("seed", int)])
+"""A cell with its seed."""
 
 
 def lines(path):
@@ -79,40 +107,43 @@ def lines(path):
 
 
 def cells(path):
-    return [Cell(*(line[name] for name in Cell._fields)) for line in lines(path)]
+    return [Trained(*(line[name] for name in Trained._fields)) for line in lines(path)]
 
 
 # What is trained.
 
 
 def test_the_whole_table_is_what_the_paper_has():
-    trainings = plan(LINKS, Asked())
+    trainings = plan(LINKS, Selection())
     # pretrained, bernoulli, kbgan and nscaching from both starts; of the cache without kbgan
     assert sum(t.cell.sampler != "generator" for t in trainings) == 4 * 5 * 3 * (6 + 4)
-    assert len({t.cell for t in trainings}) >= 4 * 5 * 3 * 10
+    assert len({(t.cell, t.config.seed) for t in trainings}) >= 4 * 5 * 3 * 10
     for training in trainings:
         cell, config = training.cell, training.config
-        assert (config.model, config.seed) == (cell.model, cell.seed)
+        assert config.model == cell.model
         epochs = {"bernoulli": 3000, "pretrained": 100, "generator": 100}.get(cell.sampler, 1000)
         if cell.protocol == "paper":
             assert config.epochs == epochs
         before = trainings[: trainings.index(training)]
-        assert all(start in before for start in training.needs)
-        assert (training.start is not None) == (cell.start == "pretrain")
-        assert (training.generator_start is not None) == (cell[2:4] == ("kbgan", "pretrain"))
-    assert [t.cell.seed for t in trainings] == sorted(t.cell.seed for t in trainings)
-    classes = {t.cell[:2] for t in plan(CLASSES, Asked()) if t.cell.sampler == "nscaching"}
+        assert all(start in before for start in training.starts)
+        assert all(start.config.seed == config.seed for start in training.starts)
+        starts = 0 if cell.start != "pretrain" else 2 if cell.sampler == "kbgan" else 1
+        assert len(training.starts) == starts
+    seeds = [t.config.seed for t in trainings]
+    assert seeds == sorted(seeds)
+    assert set(seeds) == {1, 2, 3}
+    classes = {t.cell[:2] for t in plan(CLASSES, Selection()) if t.cell.sampler == "nscaching"}
     assert classes == set(itertools.product(("wn18rr", "fb15k237"), ("TransD", "ComplEx")))
 
 
 @pytest.mark.parametrize("name", ["models", "data", "samplers", "starts", "protocol"])
 def test_a_flag_without_a_value_is_as_none(name):
-    assert plan(LINKS, Asked(seeds=1, **{name: ()})) == plan(LINKS, Asked(seeds=1))
+    assert plan(LINKS, Selection(seeds=1, **{name: ()})) == plan(LINKS, Selection(seeds=1))
 
 
 def test_a_pretrained_start_is_trained_once_and_started_from(make, tmp_path):
     made, _ = make(models=("ComplEx",), samplers=("kbgan", "nscaching"), protocol=("paper",))
-    results = cells(made.lines)
+    results = cells(made.results.path)
     assert [(c.model, c.sampler, c.start) for c in results] == [
         ("ComplEx", "kbgan", "scratch"),
         ("ComplEx", "pretrained", ""),
@@ -121,22 +152,22 @@ def test_a_pretrained_start_is_trained_once_and_started_from(make, tmp_path):
         ("ComplEx", "nscaching", "scratch"),
         ("ComplEx", "nscaching", "pretrain"),
     ]
-    warm, cached = lines(made.lines)[3], lines(made.lines)[5]
+    warm, cached = lines(made.results.path)[3], lines(made.results.path)[5]
     assert warm["generator_pretraining"]["dim"] == warm["settings"]["dim"] == 3
     assert warm["generator_pretraining"]["model"] == "TransE"
     assert warm["pretraining"]["sampler"] == "bernoulli"
-    assert str(tmp_path) not in made.lines.read_text()
+    assert str(tmp_path) not in made.results.path.read_text()
     (folder,) = (tmp_path / "results" / "pretrain").glob("world-complex-*")
     assert Run.load(folder).config.sampler == "bernoulli"
     again = train(GRAPH, TrainConfig.from_dict(cached["settings"]), pretrain=str(folder))
     assert cached["test"]["mrr"] == again.result("test")["mrr"]
     assert cached["best_epoch"] == again.best_epoch
-    assert {row.sampler for row in made.rows} == {"pretrained", "kbgan", "nscaching"}
+    assert {row.cell.sampler for row in made.rows} == {"pretrained", "kbgan", "nscaching"}
 
 
 def test_a_line_has_what_a_reader_needs(make):
     made, said = make(models=("TransE",), samplers=("bernoulli",), protocol=("cache",))
-    (line,) = lines(made.lines)
+    (line,) = lines(made.results.path)
     expected = train(GRAPH, TrainConfig.from_dict(line["settings"]))
     assert line["settings"]["lr"] == 0.01
     for split in ("valid", "test"):
@@ -156,26 +187,26 @@ def test_what_is_done_is_skipped_and_changed_settings_are_not(make, presets):
     few = {"models": ("TransE",), "samplers": ("nscaching",), "starts": ("scratch",)}
     made, _ = make(**few)
     assert made.trained == 2  # both protocols
-    before = made.lines.read_bytes()
+    before = made.results.path.read_bytes()
     made, said = make(**few)
     assert made.trained == 0
-    assert made.lines.read_bytes() == before
+    assert made.results.path.read_bytes() == before
     assert said == ["2 trainings in all, 2 of them done already"]
     made, _ = make(**few, device="cpu")
     assert made.trained == 0, "where it runs is no setting"
     made, _ = make(**few | {"seeds": 2})
-    assert [cell.seed for cell in cells(made.lines)] == [1, 1, 2, 2]
+    assert [cell.seed for cell in cells(made.results.path)] == [1, 1, 2, 2]
     presets(cache="lr = 0.02")
     made, _ = make(**few)
     assert made.trained == 1
-    assert lines(made.lines)[-1]["settings"]["lr"] == 0.02
+    assert lines(made.results.path)[-1]["settings"]["lr"] == 0.02
     # Other settings do not mix with them, and those that are asked for are shown.
-    (tuned,) = [row for row in made.rows if row.protocol == "cache"]
-    assert tuned.seeds == (1,)
+    (tuned,) = [row for row in made.rows if row.cell.protocol == "cache"]
+    assert tuned.lines.keys() == {1}
     presets()
     made, _ = make(**few, table_only=True)
-    (tuned,) = [row for row in made.rows if row.protocol == "cache"]
-    assert tuned.seeds == (1, 2)
+    (tuned,) = [row for row in made.rows if row.cell.protocol == "cache"]
+    assert tuned.lines.keys() == {1, 2}
 
 
 def test_a_lost_run_folder_is_trained_again_only_if_needed(make, tmp_path):
@@ -186,10 +217,10 @@ def test_a_lost_run_folder_is_trained_again_only_if_needed(make, tmp_path):
     made, _ = make(**few, starts=("pretrain",))
     assert made.trained == 0
     made, _ = make(**few, starts=("pretrain",), pretrain_epochs=1)
-    assert [cell.sampler for cell in cells(made.lines)] == ["pretrained", "nscaching"] * 2
+    assert [cell.sampler for cell in cells(made.results.path)] == ["pretrained", "nscaching"] * 2
     (tmp_path / "elsewhere").rename(folder)
     made, _ = make(**few | {"samplers": ("kbgan",)}, starts=("pretrain",))
-    assert [cell.sampler for cell in cells(made.lines)][4:] == ["kbgan"]
+    assert [cell.sampler for cell in cells(made.results.path)][4:] == ["kbgan"]
 
 
 def test_a_killed_process_is_continued(presets, tmp_path):
@@ -225,7 +256,11 @@ def test_a_killed_process_is_continued(presets, tmp_path):
 
 def test_ctrl_c_says_how_to_go_on(make, presets, tmp_path, monkeypatch, capsys):
     made, _ = make(models=("TransE",), samplers=("bernoulli",), protocol=("paper",))
-    monkeypatch.setattr(loop, "train", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cell_training, "train", interrupt)
     words = ["--out", str(tmp_path / "results"), "--presets", str(presets())]
     for name, value in QUICK.items():
         words += [f"--{name.replace('_', '-')}", str(value[0] if name == "data" else value)]
@@ -234,29 +269,19 @@ def test_ctrl_c_says_how_to_go_on(make, presets, tmp_path, monkeypatch, capsys):
     assert stop.value.code == 130
     *_, line, last = capsys.readouterr().err.splitlines()
     # bernoulli, kbgan and nscaching; of the cache without kbgan
-    assert line == f"1 of 5 trainings are kept in {made.lines}; the same command goes on from there"
+    kept = f"1 of 5 trainings are kept in {made.results.path}"
+    assert line == f"{kept}; the same command goes on from there"
     assert last == "nscaching: stopped"
 
 
-class Unheard(Alarm):
-    """Asks to stop as a signal would, or as a time limit would."""
-
-    late = False
-
-    def check(self, message):
-        """Find no signal: it asks at its calls alone."""
-
-
-def test_a_training_that_was_stopped_goes_on_where_it_was(make, tmp_path, monkeypatch):
+def test_a_training_that_was_stopped_goes_on_where_it_was(make, tmp_path):
     asked = {"models": ("TransE",), "samplers": ("nscaching",), "starts": ("pretrain",)}
     asked |= {"protocol": ("cache",), "epochs": 6}
-    counter = Unheard()
-    monkeypatch.setattr(loop, "Signals", lambda limit: contextlib.nullcontext(counter))
-    whole, _ = make(out="whole", **asked)
-    alarm = Unheard(counter.calls * 3 // 4)  # the start is the first half
-    monkeypatch.setattr(loop, "Signals", lambda limit: contextlib.nullcontext(alarm))
+    counter = Alarm()
+    whole, _ = make(out="whole", stop=counter, **asked)
+    alarm = Alarm(counter.calls * 3 // 4)  # the start is the first half
     with pytest.raises(Stopped, match="stopped in epoch"):
-        make(**asked)
+        make(stop=alarm, **asked)
     unfinished = tmp_path / "results" / "unfinished"
     assert list(unfinished.glob("*/checkpoints/*.safetensors"))
     # It need not lie where it lay: what it started from is in the checkpoint.
@@ -265,7 +290,7 @@ def test_a_training_that_was_stopped_goes_on_where_it_was(make, tmp_path, monkey
     made, said = make(out="moved", **asked)
     assert said[1].endswith("tuned for the cache, seed 1: goes on where it was stopped")
     assert not unfinished.exists()
-    expected, found = lines(whole.lines)[-1], lines(made.lines)[-1]
+    expected, found = lines(whole.results.path)[-1], lines(made.results.path)[-1]
     for name in ("sampler", "epochs", "best_epoch", "valid", "test"):
         assert found[name] == expected[name]
     assert found["seconds"] >= found["train_seconds"]  # of before, too
@@ -280,119 +305,118 @@ def test_a_signal_at_the_end_of_a_training_stops_behind_it(make, tmp_path, monke
             raise UserError("diverged")
         return run
 
-    monkeypatch.setattr(loop, "train", train_late)
+    monkeypatch.setattr(cell_training, "train", train_late)
     asked = {"models": ("TransE",), "samplers": ("bernoulli",), "protocol": ("paper",), "seeds": 3}
-    with pytest.raises(Stopped):
-        make(**asked)
+    with pytest.raises(Stopped), Signals() as signals:
+        make(stop=signals, **asked)
     assert len(lines(tmp_path / "results" / "link-prediction.jsonl")) == (0 if fails else 1)
 
 
-def test_a_signal_before_the_first_step(make, tmp_path, monkeypatch):
+def test_a_signal_before_the_first_step(presets, small, tmp_path, monkeypatch):
     def signal_first(graph, config, *, listener, **options):
         os.kill(os.getpid(), signal.SIGTERM)
         listener.progress(Stage.FILLING, 1, 2)
         raise AssertionError("it goes on")
 
-    monkeypatch.setattr(loop, "train", signal_first)
-    with pytest.raises(Stopped, match="before the first step"):
-        make(models=("TransE",), samplers=("bernoulli",), protocol=("paper",))
+    monkeypatch.setattr(cell_training, "train", signal_first)
+    asked = Selection(**QUICK, models=("TransE",), samplers=("bernoulli",), presets=str(presets()))
+    with pytest.raises(Stopped, match="before the first step") as stopped:
+        show_reproduce.reproduce(LINKS.name, asked, tmp_path / "results", 0.0, False)
+    assert stopped.value.code == 128 + signal.SIGTERM
 
 
 def test_damaged_and_forgotten_checkpoints_stop_no_training(make, tmp_path):
     asked = {"models": ("TransE",), "samplers": ("bernoulli",), "protocol": ("paper",)}
-    (training,) = plan(LINKS, Asked(**QUICK, **asked, presets=str(tmp_path / "presets")))
-    folder = training.folder(GRAPH.fingerprint)
-    checkpoints = tmp_path / "results" / "unfinished" / folder / "checkpoints"
+    (training,) = plan(LINKS, Selection(**QUICK, **asked, presets=str(tmp_path / "presets")))
+    results = Results(tmp_path / "results", LINKS)
+    results.data["world"] = GRAPH.fingerprint
+    checkpoints = results.checkpoints(training).folder
+    assert checkpoints.is_relative_to(tmp_path / "results" / "unfinished")
     for said_last in ("damaged", "done already"):
         checkpoints.mkdir(parents=True)
         (checkpoints / "000001.safetensors").write_bytes(b"no checkpoint")
         made, said = make(**asked)
         assert any(said_last in text for text in said)
         assert not (tmp_path / "results" / "unfinished").exists()
-    assert len(lines(made.lines)) == 1
+    assert len(lines(made.results.path)) == 1
 
 
 def test_a_line_cut_short_is_trained_again(make):
     few = {"models": ("TransE",), "samplers": ("bernoulli",), "protocol": ("paper",), "seeds": 2}
     made, _ = make(**few)
-    whole = made.lines.read_bytes()
+    whole = made.results.path.read_bytes()
     first = whole.splitlines(keepends=True)[0]
-    made.lines.write_bytes(whole[: len(first) + 50])
-    assert make(**few, table_only=True)[0].rows[0].seeds == (1,)
+    made.results.path.write_bytes(whole[: len(first) + 50])
+    assert make(**few, table_only=True)[0].rows[0].lines.keys() == {1}
     made, _ = make(**few)
     assert made.trained == 1
-    assert made.lines.read_bytes().startswith(first)
-    assert [cell.seed for cell in cells(made.lines)] == [1, 2]
+    assert made.results.path.read_bytes().startswith(first)
+    assert [cell.seed for cell in cells(made.results.path)] == [1, 2]
     # Whole but for its end: it counts, and the next line is a line of its own.
-    made.lines.write_bytes(first[:-1])
+    made.results.path.write_bytes(first[:-1])
     made, _ = make(**few)
     assert made.trained == 1
-    assert [cell.seed for cell in cells(made.lines)] == [1, 2]
+    assert [cell.seed for cell in cells(made.results.path)] == [1, 2]
 
 
 def test_a_damaged_line_inside_is_named(make):
     made, _ = make(models=("TransE",), samplers=("bernoulli",), protocol=("paper",))
-    text = made.lines.read_text()
+    text = made.results.path.read_text()
     renamed = text.replace('"margin"', '"margn"')
     undated = text.replace('"date": "', '"date": 1, "day": "')
     for wrong in ("{}\n", "[1]\n", "oops\n", renamed, undated):
-        made.lines.write_text(wrong + text)
+        made.results.path.write_text(wrong + text)
         with pytest.raises(UserError, match=r"link-prediction\.jsonl:1: "):
             make(models=("TransE",))
 
 
-@pytest.mark.parametrize("task", [LINKS, CLASSES])
-def test_two_processes_do_not_train_in_one_folder(make, tmp_path, task):
+@pytest.mark.parametrize("table", [LINKS, CLASSES])
+def test_two_processes_do_not_train_in_one_folder(make, tmp_path, table):
     results = tmp_path / "results"
     with (
-        Store(results, LINKS).adding(),
+        Results(results, LINKS).locked(),
         pytest.raises(UserError, match=f"^{results} is in use: another process is training there"),
     ):
-        make(task, models=("TransE",))
-    assert make(task, models=("TransE",), samplers=("bernoulli",))[0].trained == 2
+        make(table, models=("TransE",))
+    assert make(table, models=("TransE",), samplers=("bernoulli",))[0].trained == 2
 
 
 OTHER = random_graph(entities=12, train=41)
 """Other data of the same name."""
 
 
-def test_lines_of_other_data_are_trained_again_and_left_out(make, monkeypatch):
+def test_lines_of_other_data_are_trained_again_and_left_out(make):
     few = {"models": ("TransE",), "samplers": ("nscaching",), "starts": ("pretrain",)}
     few |= {"protocol": ("paper",)}
     first, _ = make(**few, seeds=2)
     before = [row.to_dict() for row in first.rows]
-    monkeypatch.setattr(loop.work, "load", lambda name: OTHER)
-    made, said = make(**few)
+    made, said = make(graph=OTHER, **few)
     assert said[0] == "2 trainings in all, 0 of them done already"
     assert made.trained == 2
-    assert [row.seeds for row in made.rows] == [(1,), (1,)]
-    assert made.left_out == {"world": 4}
-    text = made.table.read_text()
+    assert [tuple(row.lines) for row in made.rows] == [(1,), (1,)]
+    assert made.results.left_out == {"world": 4}
+    text = made.page.read_text()
     assert "world: 4 trainings on other data are left out." in text
     # Each has a start of its own data, whatever lies there.
     folders = {
-        Run.load(path).graph.fingerprint for path in (first.lines.parent / "pretrain").iterdir()
+        Run.load(path).graph.fingerprint for path in (first.results.folder / "pretrain").iterdir()
     }
     assert folders == {GRAPH.fingerprint, OTHER.fingerprint}
     # Without the data, those of the latest line count.
     made, _ = make(**few, seeds=2, table_only=True)
-    assert made.table.read_text() == text
+    assert made.page.read_text() == text
     # A table of the first data needs no more training.
-    monkeypatch.setattr(loop.work, "load", lambda name: GRAPH)
     made, _ = make(**few, seeds=2)
     assert made.trained == 0
     assert [row.to_dict() for row in made.rows] == before
-    assert made.left_out == {"world": 2}
+    assert made.results.left_out == {"world": 2}
 
 
-def test_a_training_on_other_data_does_not_go_on(make, monkeypatch):
+def test_a_training_on_other_data_does_not_go_on(make):
     asked = {"models": ("TransE",), "samplers": ("bernoulli",), "protocol": ("paper",)}
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "Signals", lambda limit: contextlib.nullcontext(Unheard(2)))
-        with pytest.raises(Stopped):
-            make(**asked)
-    monkeypatch.setattr(loop.work, "load", lambda name: OTHER)
-    made, said = make(**asked)
+    with pytest.raises(Stopped):
+        make(stop=Alarm(2), **asked)
+    made, said = make(graph=OTHER, **asked)
     assert (made.trained, made.failed) == (1, [])
     assert not any("goes on" in text for text in said)
 
@@ -406,7 +430,7 @@ def test_the_latest_line_is_that_of_the_latest_date(table, tmp_path):
     (tmp_path / "triplet-classification.jsonl").write_text(json.dumps(old) + "\n")
     made, _ = table([new])  # though the other file is read after this one
     assert made.rows[0].figures[0].ours == 0.4
-    assert made.left_out == {"wn18rr": 1}
+    assert made.results.left_out == {"wn18rr": 1}
 
 
 # Time.
@@ -414,66 +438,71 @@ def test_the_latest_line_is_that_of_the_latest_date(table, tmp_path):
 
 def test_after_the_time_limit_no_training_is_begun(make, tmp_path):
     few = {"models": ("TransE",), "samplers": ("bernoulli",), "protocol": ("paper",), "seeds": 3}
-    made, said = make(**few, time_limit=1e-6)
+    made, said = make(**few, stop=Signals(1e-6))
     assert (made.trained, made.left) == (0, 3)
     assert said[-1].endswith("seed 1: not begun; the time limit is reached")
     assert not (tmp_path / "results" / "unfinished").exists()
-    made, said = make(**few, time_limit=600)
+    asked = Selection(**{**QUICK, **few}, presets=str(tmp_path / "presets"))
+    made = show_reproduce.reproduce(LINKS.name, asked, tmp_path / "results", 1e-6, False)
+    assert (made.trained, made.left) == (0, 3)
+    made, said = make(**few, stop=Signals(600))
     assert (made.trained, made.left) == (3, 0)
     assert "left for all" in said[1]
 
 
-def test_a_training_that_the_time_limit_stops_goes_on_where_it_was(make, tmp_path, monkeypatch):
+class TimeLimit(Alarm):
+    """Asks to stop from a call on, as a time limit does."""
+
+    @property
+    def late(self):
+        return self.calls >= min(self.numbers)
+
+
+def test_a_training_that_the_time_limit_stops_goes_on_where_it_was(make):
     few = {"models": ("TransE",), "samplers": ("bernoulli",), "protocol": ("paper",), "epochs": 10}
     whole, _ = make(out="whole", **few)
-    alarm = Unheard(7)
-    monkeypatch.setattr(loop, "Signals", lambda limit: contextlib.nullcontext(alarm))
-    monkeypatch.setattr(Unheard, "late", property(lambda self: self.calls >= 7))
-    made, said = make(**few, seeds=2)
+    made, said = make(**few, seeds=2, stop=TimeLimit(7))
     assert (made.trained, made.left) == (0, 2)
     assert "; the same command resumes it; the time limit is reached" in said[-1]
-    monkeypatch.setattr(Unheard, "late", False)
     made, said = make(**few, seeds=2)
     assert (made.trained, made.left) == (2, 0)
     assert any(text.endswith("goes on where it was stopped") for text in said)
-    first, other = lines(made.lines)[0], lines(whole.lines)[0]
+    first, other = lines(made.results.path)[0], lines(whole.results.path)[0]
     assert (first["test"], first["epochs"]) == (other["test"], other["epochs"])
 
 
 def test_the_expected_time_is_that_of_similar_trainings(make, tmp_path):
     few = {"models": ("TransE",), "samplers": ("bernoulli",), "protocol": ("paper",)}
     made, _ = make(**few)
-    line = lines(made.lines)[0]
+    line = lines(made.results.path)[0]
     slow = line | {"sampler": "nscaching", "start": "scratch", "seconds": 70.0}
     slow |= {"epoch_seconds": 30.0, "epochs": 2}  # ten seconds around two epochs
-    made.lines.write_text(json.dumps(slow) + "\n")
-    asked = Asked(**QUICK | few, presets=str(tmp_path / "presets"))
+    made.results.path.write_text(json.dumps(slow) + "\n")
+    asked = Selection(**QUICK | few, presets=str(tmp_path / "presets"))
     asked = dataclasses.replace(asked, epochs=5, samplers=("nscaching",), starts=("scratch",))
-    store = Store(tmp_path / "results", LINKS)
-    assert pace.expected_seconds(plan(LINKS, asked), store) == pytest.approx(160)
-    made.lines.write_text(json.dumps(slow | {"device": "another"}) + "\n")
-    assert pace.expected_seconds(plan(LINKS, asked), Store(tmp_path / "results", LINKS)) is None
+    results = Results(tmp_path / "results", LINKS)
+    assert expected_seconds(plan(LINKS, asked), results) == pytest.approx(160)
+    made.results.path.write_text(json.dumps(slow | {"device": "another"}) + "\n")
+    assert expected_seconds(plan(LINKS, asked), Results(tmp_path / "results", LINKS)) is None
 
 
-def test_the_expected_time_of_a_stopped_training_is_of_what_is_left(make, tmp_path, monkeypatch):
+def test_the_expected_time_of_a_stopped_training_is_of_what_is_left(make, tmp_path):
     few = {"models": ("TransE",), "samplers": ("bernoulli",), "protocol": ("paper",), "epochs": 10}
     made, _ = make(**few)
-    one = lines(made.lines)[0] | {"epoch_seconds": 30.0, "epochs": 10, "seconds": 310.0}
-    made.lines.write_text(json.dumps(one) + "\n")
-    alarm = Unheard(7)  # an epoch is one step: it is asked after each of them, and each epoch
-    monkeypatch.setattr(loop, "Signals", lambda limit: contextlib.nullcontext(alarm))
-    with pytest.raises(Stopped):
-        make(**few, seeds=2)
-    asked = Asked(**{**QUICK, **few, "seeds": 2}, presets=str(tmp_path / "presets"))
-    store, trainings = Store(tmp_path / "results", LINKS), plan(LINKS, asked)
+    one = lines(made.results.path)[0] | {"epoch_seconds": 30.0, "epochs": 10, "seconds": 310.0}
+    made.results.path.write_text(json.dumps(one) + "\n")
+    with pytest.raises(Stopped):  # an epoch is one step: asked after each of them, and each epoch
+        make(**few, seeds=2, stop=Alarm(7))
+    asked = Selection(**{**QUICK, **few, "seeds": 2}, presets=str(tmp_path / "presets"))
+    results, trainings = Results(tmp_path / "results", LINKS), plan(LINKS, asked)
     (file,) = (tmp_path / "results" / "unfinished").glob("*/checkpoints/*")
     with safe_open(file, "pt") as opened:
         trained = json.loads(opened.metadata()["state"])["trained"]
     assert 1 < trained < 10
-    assert pace.expected_seconds(trainings[1:], store) == 10 + 30 * (10 - trained)
+    assert expected_seconds(trainings[1:], results) == 10 + 30 * (10 - trained)
     file.with_name("999999.safetensors").write_bytes(b"damaged")
-    assert pace.expected_seconds(trainings[1:], store) == 10 + 30 * (10 - trained)
-    assert pace.expected_seconds(trainings[:1], store) == 310
+    assert expected_seconds(trainings[1:], results) == 10 + 30 * (10 - trained)
+    assert expected_seconds(trainings[:1], results) == 310
 
 
 def test_a_training_that_fails_does_not_stop_the_others(make, presets):
@@ -504,21 +533,21 @@ def test_a_training_whose_start_failed_says_so(make, presets):
 def line(sampler, start, mrr, mr=100.0, hits=0.5, data="wn18", model="TransE", **rest):
     """Make a line of results by hand."""
     settings = {"model": model, "sampler": sampler, "epochs": rest.pop("epochs", 3000)}
-    cell = Cell(data, model, sampler, start, rest.pop("protocol", "paper"), rest.pop("seed", 1))
+    cell = Cell(data, model, sampler, start, rest.pop("protocol", "paper"))
     figures = {"mrr": mrr, "mr": mr, "hits@10": hits}
     seconds = {"epochs": 1, "train_seconds": 12.0, "seconds": 20.0, "epoch_seconds": 0.01}
     more = {"device": "a machine", "nscaching": "1", "torch": "2"} | seconds | rest
-    return {**cell._asdict(), "settings": settings, "test": figures, **more}
+    return {**cell._asdict(), "seed": 1, "settings": settings, "test": figures, **more}
 
 
 @pytest.fixture
 def table(tmp_path):
     """Return a function that makes the table of lines and returns (outcome, its text)."""
 
-    def run(found, task=LINKS):
-        (tmp_path / f"{task.name}.jsonl").write_text("".join(json.dumps(x) + "\n" for x in found))
-        made = reproduce(task, Asked(seeds=1), tmp_path, print, table_only=True)
-        return made, made.table.read_text(encoding="utf-8")
+    def run(found, table=LINKS):
+        (tmp_path / f"{table.name}.jsonl").write_text("".join(json.dumps(x) + "\n" for x in found))
+        made = reproduce(table, Selection(seeds=1), tmp_path, table_only=True)
+        return made, made.page.read_text(encoding="utf-8")
 
     return run
 
@@ -580,7 +609,7 @@ def test_the_table_sets_ours_beside_the_papers(table):
 
 def test_what_is_asked_of_one_data_set_changes_no_row_of_another(tmp_path):
     asked = {"samplers": ("bernoulli",), "protocol": ("paper",), "seeds": 1}
-    asked = Asked(**asked, models=("ComplEx",), data=("fb15k237",), epochs=2)
+    asked = Selection(**asked, models=("ComplEx",), data=("fb15k237",), epochs=2)
     (here,) = plan(LINKS, asked)
     (there,) = plan(LINKS, dataclasses.replace(asked, data=("wn18rr",)))
     assert here.fingerprint == there.fingerprint
@@ -589,7 +618,7 @@ def test_what_is_asked_of_one_data_set_changes_no_row_of_another(tmp_path):
         one = line("bernoulli", "", mrr, data="wn18rr", model="ComplEx")
         found.append(one | {"settings": there.config.to_dict() | {"epochs": epochs}})
     (tmp_path / "link-prediction.jsonl").write_text("".join(json.dumps(x) + "\n" for x in found))
-    made = reproduce(LINKS, asked, tmp_path, print, table_only=True)
+    made = reproduce(LINKS, asked, tmp_path, table_only=True)
     assert made.rows[0].figures[0].ours == 0.4  # the latest
 
 
@@ -626,7 +655,7 @@ def test_a_file_of_the_users_is_not_replaced(make, tmp_path):
 # Triplet classification.
 
 
-def test_a_training_serves_both_tables(make, monkeypatch, tmp_path):
+def test_a_training_serves_both_tables(make):
     false = np.unique(np.random.default_rng(0).integers(0, (12, 3, 12), size=(20, 3)), axis=0)
     parts = {
         split: Labelled(
@@ -642,17 +671,16 @@ def test_a_training_serves_both_tables(make, monkeypatch, tmp_path):
     make(**few)
     made, _ = make(CLASSES, **few)
     assert made.trained == 1
-    monkeypatch.setattr(loop.work, "load", lambda name: labelled)
-    made, _ = make(out="other", **few)
-    (one,) = lines(made.lines)
+    made, _ = make(out="other", graph=labelled, **few)
+    (one,) = lines(made.results.path)
     run = train(labelled, TrainConfig.from_dict(one["settings"]))
     for split in ("valid", "test"):
         assert one[split]["accuracy"] == run.classify(split)["accuracy"]
-    made, _ = make(CLASSES, out="other", **few)
+    made, _ = make(CLASSES, out="other", graph=labelled, **few)
     assert made.trained == 0
     assert made.rows[0].figures[0].ours == round(100 * one["test"]["accuracy"], 2)
-    assert [path.name for path in made.sources] == ["link-prediction.jsonl"]
-    assert "each a line of `link-prediction.jsonl` with" in made.table.read_text()
+    assert [path.name for path in made.results.files] == ["link-prediction.jsonl"]
+    assert "each a line of `link-prediction.jsonl` with" in made.page.read_text()
 
 
 def test_the_table_of_triplet_classification(table):
@@ -679,11 +707,11 @@ def test_what_another_table_was_trained_for_is_shown_where_the_paper_has_it(tabl
     for one in (own, start):
         one["test"]["accuracy"] = 0.87
     made, _ = table([own, start], CLASSES)
-    shown = [(row.data, row.model) for row in made.rows]
+    shown = [row.cell[:2] for row in made.rows]
     assert shown == [("wn18rr", "TransD"), ("wn18rr", "ComplEx"), ("world", "TransE")]
-    asked = Asked(models=("TransE",), data=("wn18rr",))
-    made = reproduce(CLASSES, asked, tmp_path, print, table_only=True)
-    assert ("wn18rr", "TransE") in [(row.data, row.model) for row in made.rows]
+    asked = Selection(models=("TransE",), data=("wn18rr",))
+    made = reproduce(CLASSES, asked, tmp_path, table_only=True)
+    assert ("wn18rr", "TransE") in [row.cell[:2] for row in made.rows]
 
 
 # On the command line.
@@ -733,7 +761,7 @@ def test_json_and_table_of_the_verb(capsys, presets, small, tmp_path, monkeypatc
     assert "results: results/link-prediction.jsonl" in out
     with pytest.raises(SystemExit):
         main([*asked, "--out", "presets/world-transe.toml"])
-    assert "presets/world-transe.toml: cannot write there: " in capsys.readouterr().err
+    assert "cannot write presets/world-transe.toml: " in capsys.readouterr().err
     presets("ComplEx", dim=3, cache="lr = 1e30\nbatch_size = 16")
     with pytest.raises(SystemExit) as stop:
         main([*asked, "--models", "ComplEx"])

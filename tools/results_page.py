@@ -10,75 +10,61 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from nscaching.paper.reproduce.asked import Asked
-from nscaching.paper.reproduce.cells import plan
-from nscaching.paper.reproduce.markdown import mean, number
-from nscaching.paper.reproduce.store import Line, Store, cell
-from nscaching.paper.reproduce.tables import Row, rows
-from nscaching.paper.reproduce.task import TASKS, Task
+from nscaching.paper.presets import Variant
+from nscaching.paper.published import TABLES, PaperTable
+from nscaching.paper.reproduce import results
+from nscaching.paper.reproduce.plan import Cell, plan
+from nscaching.paper.reproduce.rows import Row, rows
+from nscaching.paper.reproduce.selection import Selection
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-ASKED = Asked(samplers=("pretrained", "bernoulli", "kbgan", "nscaching"), validate_every=50)
-
-Key = tuple[str, str, str, str, str]
-"""Data, model, sampler, start, protocol."""
-Column = tuple[str, Callable[["Results", str, str], str]]
-"""A heading, and what a data set and a model have below it."""
+SELECTION = Selection(samplers=("pretrained", "bernoulli", "kbgan", "nscaching"), validate_every=50)
 
 
 class Results:
-    """What was trained for a table, with the settings that the presets have now."""
+    """The results of a table, with the settings that the presets have now."""
 
-    def __init__(self, task: Task) -> None:
-        self.task, self.store = task, Store(DOCS / "results", task)
-        self.wanted = plan(task, ASKED)
-        self.list = rows(self.store, self.wanted)
-        self.rows: dict[Key, Row] = {
-            (row.data, row.model, row.sampler, row.start, row.protocol): row for row in self.list
-        }
-
-    def lines(self, key: Key) -> list[Line]:
-        """Return the trainings behind a row, by seed."""
-        marks = {t.fingerprint for t in self.wanted if t.cell[:-1] == key}
-        found: dict[int, Line] = {}
-        for line, mark in self.store:
-            *same, seed = cell(line)
-            if mark in marks and tuple(same) == key:
-                found[seed] = line
-        return [found[seed] for seed in sorted(found)]
+    def __init__(self, table: PaperTable) -> None:
+        self.table, self.results = table, results.Results(DOCS / "results", table)
+        self.wanted = plan(table, SELECTION)
+        self.list = rows(self.results, self.wanted)
+        self.rows: dict[Cell, Row] = {row.cell: row for row in self.list}
 
 
-def ours(sampler: str, start: str, protocol: str) -> Callable[[Results, str, str], str]:
-    """Show our figure, and how far it is below the paper's where it is."""
+Show = Callable[[Results, str, str], str]
+"""What a data set and a model have in a column."""
+Column = tuple[str, Show]
+"""A heading, and the cells below it."""
+
+
+def ours(sampler: str, start: str, protocol: Variant) -> Show:
+    """Show our value, and how far it is below the paper's where it is."""
 
     def show(results: Results, data: str, model: str) -> str:
-        figure = results.rows[data, model, sampler, start, protocol].figures[0]
+        figure = results.rows[Cell(data, model, sampler, start, protocol)].first
         below = f" (**−{figure.share_below:.1%}**)" if figure.share_below else ""
-        return mean(figure) + below
+        return f"{figure}{below}"
 
     return show
 
 
-def papers(sampler: str, start: str = "") -> Callable[[Results, str, str], str]:
-    """Show the paper's figure."""
-
-    def show(results: Results, data: str, model: str) -> str:
-        figure = results.rows[data, model, sampler, start, "paper"].figures[0]
-        return number(figure, figure.paper)
-
-    return show
+def papers(sampler: str, start: str = "") -> Show:
+    """Show the paper's value."""
+    return lambda results, data, model: (
+        results.rows[Cell(data, model, sampler, start, "paper")].first.papers
+    )
 
 
 def best_epochs(results: Results, data: str, model: str) -> str:
     """Show the best epoch of each seed."""
-    lines = results.lines((data, model, "nscaching", "scratch", "cache"))
-    return ", ".join(str(line["best_epoch"]) for line in lines)
+    lines = results.rows[Cell(data, model, "nscaching", "scratch", "cache")].lines
+    return ", ".join(str(line["best_epoch"]) for line in lines.values())
 
 
 def seconds(results: Results, data: str, model: str) -> str:
     """Show the seconds of the seed that the GPU had most time for."""
-    lines = results.lines((data, model, "nscaching", "scratch", "cache"))
-    return f"{min(line['train_seconds'] for line in lines):.0f}"
+    lines = results.rows[Cell(data, model, "nscaching", "scratch", "cache")].lines
+    return f"{min(line['train_seconds'] for line in lines.values()):.0f}"
 
 
 SCRATCH: tuple[Column, ...] = (
@@ -98,7 +84,7 @@ OTHERS: tuple[Column, ...] = (
     ("ours, paper's protocol", ours("nscaching", "pretrain", "paper")),
     ("ours, tuned for the cache", ours("nscaching", "pretrain", "cache")),
 )
-TABLES: dict[str, tuple[str, Sequence[Column]]] = {
+PAGE_TABLES: dict[str, tuple[str, Sequence[Column]]] = {
     "scratch": ("link-prediction", (*SCRATCH, ("best epochs", best_epochs), ("seconds", seconds))),
     "others": ("link-prediction", OTHERS),
     "classification": ("triplet-classification", SCRATCH),
@@ -109,8 +95,8 @@ def table(results: Results, columns: Sequence[Column]) -> str:
     """Return a row for each data set and model of the paper's table."""
     found = [["data", "model", *(heading for heading, _ in columns)]]
     found.append(["---", "---", *["---:"] * len(columns)])
-    for data in results.task.data:
-        for model in results.task.models:
+    for data in results.table.data:
+        for model in results.table.models:
             found.append([data, model, *(show(results, data, model) for _, show in columns)])
     return "\n".join(_line(cells) for cells in found)
 
@@ -121,12 +107,12 @@ def _line(cells: Iterable[str]) -> str:
 
 def with_tables(page: str) -> str:
     """Return the page with the tables as the lines have them."""
-    results = {name: Results(task) for name, task in TASKS.items()}
-    for name, (task, columns) in TABLES.items():
+    results = {name: Results(table) for name, table in TABLES.items()}
+    for name, (paper_table, columns) in PAGE_TABLES.items():
         mark, end = f"<!-- table: {name} -->", "<!-- end -->"
         before, after = page.split(mark)
         _, after = after.split(end, 1)
-        page = f"{before}{mark}\n\n{table(results[task], columns)}\n\n{end}{after}"
+        page = f"{before}{mark}\n\n{table(results[paper_table], columns)}\n\n{end}{after}"
     return page
 
 

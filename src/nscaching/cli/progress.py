@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRe
 from rich.text import Text
 
 from nscaching.config import TrainConfig
+from nscaching.runs.duration import duration
 from nscaching.runs.escaping import visible
 from nscaching.training.listener import Listener, Stage
 
@@ -23,7 +24,6 @@ __all__ = [
     "TrainingDisplay",
     "counting",
     "downloading",
-    "duration",
     "loading",
     "when_slow",
 ]
@@ -156,14 +156,6 @@ class SeriesDisplay(TrainingDisplay):
         """Write a line if the last is some time ago."""
         if time.monotonic() - self.last_line > LOG_SECONDS:
             super().log()
-
-
-def duration(seconds: float) -> str:
-    """Write a time as a person says it."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
 @contextmanager

@@ -1,18 +1,30 @@
-"""Presets and the paper's tables on standard output."""
+"""Presets and the paper's tables: progress on standard error, results on standard output."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
+from nscaching.cli import work
+from nscaching.cli.progress import SeriesDisplay
+from nscaching.cli.signals import Signals
 from nscaching.cli.tables import note, print_json, print_table, say
 from nscaching.config import TrainConfig, flag
+from nscaching.data.graph import KnowledgeGraph
 from nscaching.paper import presets as known_presets
+from nscaching.paper.published import TABLES
+from nscaching.paper.reproduce import loop
+from nscaching.paper.reproduce.cell_training import ReproduceListener
+from nscaching.paper.reproduce.markdown import left_out
+from nscaching.paper.reproduce.selection import Selection
+from nscaching.runs.folder import Record
+from nscaching.training.listener import Stage
 
-if TYPE_CHECKING:
-    from nscaching.paper.reproduce.loop import Outcome
-
-__all__ = ["note", "outcome", "presets"]
+__all__ = ["outcome", "presets", "reproduce"]
 
 
 def presets(as_json: bool) -> None:
@@ -46,51 +58,78 @@ def _flags(settings: dict[str, Any]) -> str:
     return " ".join(f"{flag(name)} {value}" for name, value in settings.items())
 
 
-def outcome(made: Outcome, as_json: bool) -> None:
-    """Show the rows that there are, and how they stand."""
+class _Listener(ReproduceListener):
+    """Shows a progress bar for each training; stops at a signal or at the time limit."""
+
+    display: SeriesDisplay
+
+    def __init__(self, signals: Signals) -> None:
+        self.signals = signals
+
+    @property
+    def late(self) -> bool:
+        return self.signals.late
+
+    def stop(self) -> bool:
+        return self.signals()
+
+    def load(self, data: str) -> KnowledgeGraph:
+        return work.load(data)
+
+    def note(self, text: str) -> None:
+        note(text)
+
+    @contextmanager
+    def training(self, name: str, config: TrainConfig) -> Iterator[None]:
+        with SeriesDisplay(name, config) as self.display:
+            yield
+
+    def begin(self, history: list[Record]) -> None:
+        self.display.begin(history)
+
+    def record(self, record: Record) -> None:
+        self.display.record(record)
+
+    def progress(self, stage: Stage, done: int, total: int) -> None:
+        work.Answering(self.display, self.signals).progress(stage, done, total)
+
+
+def reproduce(
+    table: str, selection: Selection, out: Path, time_limit: float, table_only: bool
+) -> loop.Outcome:
+    """Make a table, showing progress, until a signal comes or the time is over."""
+    with Signals(time_limit or math.inf) as signals:
+        return loop.reproduce(TABLES[table], selection, out, _Listener(signals), table_only)
+
+
+def outcome(made: loop.Outcome, as_json: bool) -> None:
+    """Show the rows, and how they compare with the paper."""
+    results = made.results
     if as_json:
         print_json(
             {
-                "task": made.task.name,
+                "task": results.table.name,
                 "rows": [row.to_dict() for row in made.rows],
                 "summaries": [dataclasses.asdict(summary) for summary in made.summaries],
-                "left_out": made.left_out,
+                "left_out": results.left_out,
                 "trained": made.trained,
                 "left": made.left,
                 "failed": made.failed,
-                "results": [str(path) for path in made.sources or [made.lines]],
-                "table": str(made.table),
+                "results": [str(path) for path in results.files],
+                "table": str(made.page),
             }
         )
         return
-    from nscaching.paper.reproduce.markdown import left_out, mean, number, signed
-    from nscaching.paper.reproduce.tables import PROTOCOLS
-
-    first = made.task.measures[0].heading
     rows = []
     for row in made.rows:
-        figure = row.figures[0]
-        name = f"{row.data} {row.model} {row.sampler} {row.start}".strip()
-        rows.append(
-            [
-                name,
-                PROTOCOLS.get(row.protocol, row.protocol),
-                mean(figure),
-                number(figure, figure.paper),
-                signed(figure),
-                row.verdict,
-                f"{row.seconds:,.1f}",
-                str(len(row.seeds)),
-            ]
-        )
+        name, figure = " ".join(row.cell[:4]).strip(), row.first
+        rows.append([name, row.cell.settings, str(figure), figure.papers, figure.signed])
+        rows[-1] += [row.verdict, f"{row.seconds:,.1f}", str(len(row.lines))]
+    first = results.table.measures[0].heading
     headings = ["cell", "settings", first, "paper", "difference", "verdict", "seconds", "seeds"]
-    print_table(headings, rows, made.task.title)
+    print_table(headings, rows, results.table.title)
     if short := sum(row.short > 0 for row in made.rows):
-        say(f"{short} rows are of fewer epochs than the paper's; {made.table.name} says which")
-    for text in left_out(made.left_out):
-        say(text)
-    for summary in made.summaries:
-        say(str(summary))
+        say(f"{short} rows are of fewer epochs than the paper's; {made.page.name} says which")
+    say(*left_out(results), *map(str, made.summaries))
     left = f"; left for the next time: {made.left} of the trainings" if made.left else ""
-    results = ", ".join(map(str, made.sources or [made.lines]))
-    say(f"table: {made.table}", f"results: {results}{left}")
+    say(f"table: {made.page}", f"results: {', '.join(map(str, results.files))}{left}")

@@ -1,55 +1,89 @@
-"""The figures that the paper prints, as data."""
+"""The tables of the paper as data: the cells, the measures and the values that the paper prints."""
 
 from __future__ import annotations
 
 import csv
-import functools
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-__all__ = ["Row", "link_prediction", "misprint", "triplet_classification"]
-
-FOLDER = Path(__file__).parent
+__all__ = ["MISPRINTS", "TABLES", "Measure", "PaperTable", "Row"]
 
 Row = tuple[str, str, str, str]
-"""Data, model, sampler and start; the start is empty where there is no choice of it."""
+"""Data, model, sampler and start; the start is empty where the paper has no choice of start."""
 
-MISPRINTS = {
+MISPRINTS: dict[tuple[Row, str], str] = {
     (
         ("wn18", "TransE", "nscaching", "pretrain"),
         "hits@10",
     ): "66.62 is a misprint of the paper: it stands in bold as the best, beside values above 94."
 }
+"""What is wrong with a printed value, by row and measure."""
 
 
-@functools.cache
-def link_prediction() -> dict[Row, dict[str, float]]:
-    """Return MRR, MR and Hit@10 (in percent) of each row, where the paper has them."""
-    columns = {"mrr": "mrr", "mr": "mr", "hits@10": "hit10_percent"}
-    found = {}
-    for line in _lines("link_prediction.csv"):
-        row = (line["dataset"].lower(), line["model"], line["sampler"].lower(), line["start"])
-        found[row] = {name: float(line[key]) for name, key in columns.items() if line[key]}
-    return found
+@dataclass(frozen=True)
+class Measure:
+    """One value of a cell, and how the paper prints it."""
+
+    name: str
+    """The name in the results of a run."""
+    heading: str
+    digits: int
+    scale: float = 1.0
+
+    def text(self, value: float | None, sign: str = "") -> str:
+        """Write a value with the paper's number of digits; ``sign="+"`` shows the sign."""
+        return "–" if value is None else f"{value:{sign},.{self.digits}f}"
 
 
-@functools.cache
-def triplet_classification() -> dict[Row, dict[str, float]]:
-    """Return the accuracy (in percent) of each row."""
-    found = {}
-    for line in _lines("triplet_classification.csv"):
-        for column, value in line.items():
-            if column.endswith("_accuracy_percent"):
-                data = column.partition("_")[0].lower()
-                row = (data, line["model"], line["sampler"].lower(), line["start"])
-                found[row] = {"accuracy": float(value)}
-    return found
+@dataclass(frozen=True)
+class PaperTable:
+    """A table of the paper.
+
+    The first measure, of which more is better, decides whether a cell is above or below.
+    """
+
+    name: str
+    title: str
+    about: str
+    """What is measured, in a few words."""
+    models: tuple[str, ...]
+    data: tuple[str, ...]
+    measures: tuple[Measure, ...]
+
+    @cached_property
+    def published(self) -> dict[Row, dict[str, float]]:
+        """The paper's values by row and measure; the paper leaves some measures out."""
+        path = Path(__file__).with_name(f"{self.name}.csv")
+        with path.open(encoding="utf-8", newline="") as file:
+            return {
+                (line["data"], line["model"], line["sampler"], line["start"]): {
+                    measure.name: float(line[measure.name])
+                    for measure in self.measures
+                    if line[measure.name]
+                }
+                for line in csv.DictReader(file)
+            }
 
 
-def misprint(row: Row, measure: str) -> str:
-    """Say what is wrong with a figure as it is printed; empty: nothing is known to be."""
-    return MISPRINTS.get((row, measure), "")
-
-
-def _lines(name: str) -> list[dict[str, str]]:
-    with (FOLDER / name).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+LINK_PREDICTION = PaperTable(
+    "link-prediction",
+    "Link prediction",
+    "All test triples, filtered ranking of both sides",
+    ("TransE", "TransH", "TransD", "DistMult", "ComplEx"),
+    ("wn18", "wn18rr", "fb15k", "fb15k237"),
+    (
+        Measure("mrr", "MRR", 4),
+        Measure("mr", "MR", 0),
+        Measure("hits@10", "Hit@10", 2, scale=100.0),
+    ),
+)
+TRIPLET_CLASSIFICATION = PaperTable(
+    "triplet-classification",
+    "Triplet classification",
+    "True and false test triples, told apart by a threshold per relation from validation",
+    ("TransD", "ComplEx"),
+    ("wn18rr", "fb15k237"),
+    (Measure("accuracy", "accuracy", 2, scale=100.0),),
+)
+TABLES = {table.name: table for table in (LINK_PREDICTION, TRIPLET_CLASSIFICATION)}

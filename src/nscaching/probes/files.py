@@ -70,5 +70,9 @@ def _is_line(value: Any) -> bool:  # noqa: ANN401  (JSON may be anything)
     if not isinstance(value, dict) or value.get("side") not in ("head", "tail"):
         return False
     names = all(isinstance(value.get(name), str) for name in ("head", "relation", "tail"))
-    figures = all(isinstance(value.get(name), list) for name in ("differences", "top"))
-    return names and figures and isinstance(value.get("epoch"), int)
+    differences, top, margin = (value.get(name) for name in ("differences", "top", "margin"))
+    if not (names and isinstance(differences, list) and isinstance(top, list)):
+        return False
+    numbers = [*differences, *top, 0.0 if margin is None else margin]
+    sound = len(differences) > 1 and isinstance(value.get("epoch"), int)
+    return sound and all(isinstance(number, int | float) for number in numbers)

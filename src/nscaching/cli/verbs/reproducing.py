@@ -1,4 +1,4 @@
-"""Verbs that make the paper's tables again."""
+"""Verbs for presets and for the paper's tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from nscaching.cli.verbs._base import Json
 from nscaching.errors import UserError, user_path
-from nscaching.paper.reproduce.asked import Asked
+from nscaching.paper.reproduce.selection import Selection
 
 __all__ = ["Presets", "Reproduce"]
 
@@ -32,7 +32,7 @@ class Presets:
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Make a table of the paper again: train what is missing, set ours beside the paper's.
+    """Reproduce a table of the paper: train what is missing, set our values beside the paper's.
 
     nscaching reproduce link-prediction --models TransE --data wn18rr --seeds 1
     """
@@ -41,31 +41,24 @@ class Reproduce:
         Positional[Literal["link-prediction", "triplet-classification"]],
         arg(help="Which of the paper's tables."),
     ]
-    asked: OmitArgPrefixes[Asked] = field(default_factory=Asked)
+    selection: OmitArgPrefixes[Selection] = field(default_factory=Selection)
     out: str = "results"
-    """Folder of the results, which are added to: TASK.jsonl, TASK.md, what others start from, and
-    checkpoints of what was stopped."""
+    """Folder of the results, which grow: TASK.jsonl, TASK.md, pretrained starts, and checkpoints of
+    stopped trainings."""
     time_limit: float = 0.0
     """Stop after so many seconds; the same command goes on from there. 0: none."""
     table_only: bool = False
-    """Train nothing, write the table of what there is."""
+    """Train nothing; write the table of the results that there are."""
     json: Json = False
 
     def run(self) -> None:
         """Train, showing progress, and print the rows."""
         from nscaching.cli import show_reproduce
-        from nscaching.paper.reproduce.loop import reproduce
-        from nscaching.paper.reproduce.task import TASKS
 
         if not 0 <= self.time_limit < float("inf"):
             raise UserError(f"--time-limit must be zero or a positive number: {self.time_limit}")
-        outcome = reproduce(
-            TASKS[self.task],
-            self.asked,
-            user_path(self.out),
-            show_reproduce.note,
-            self.time_limit,
-            self.table_only,
+        outcome = show_reproduce.reproduce(
+            self.task, self.selection, user_path(self.out), self.time_limit, self.table_only
         )
         show_reproduce.outcome(outcome, self.json)
         if outcome.failed:

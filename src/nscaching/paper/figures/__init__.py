@@ -22,7 +22,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass
 class Drawn:
-    """What ``draw`` wrote, and what a reader should hear of it."""
+    """The files that ``draw`` wrote, and notes for the reader."""
 
     files: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -39,12 +39,12 @@ def draw(
     relation: str | None = None,
     tail: str | None = None,
 ) -> Drawn:
-    """Draw a figure of runs as PNG, SVG and, the data behind it, CSV.
+    """Draw a figure of runs as PNG and SVG, and write its points as CSV.
 
-    ``out`` is a folder (one that exists, or a name that ends in "/"), in which the files are named
-    by the kind, or else how their names begin. Where runs need several figures, such as one for
-    each scoring function, that is added to the names. ``progress`` hears (steps done, in all).
-    The figure "cache" is of (head, relation, ?) or of (?, relation, tail).
+    ``out`` is a folder (it exists, or its name ends in "/"), where the kind names the files, or
+    else the beginning of the file names. Where runs need several images, such as one for each
+    scoring function, each file name says which. ``progress`` hears (steps done, steps in all). The
+    figure "cache" shows (head, relation, ?) or (?, relation, tail).
     """
     if kind not in KINDS:
         raise unknown("figure", kind, KINDS)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import csv
 import math
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nscaching.paper.figures._pages import Line, Page, Panel, Table
+from nscaching.paper.figures._pages import Page, Panel, Table
 from nscaching.runs.escaping import shorten
 from nscaching.runs.plots import COLOURS
 
@@ -44,7 +43,7 @@ Look = dict[str, Any]
 
 
 def write(page: Page, png: Path, svg: Path, data: Path) -> None:
-    """Draw a page and write the points that it shows."""
+    """Draw a page, and write the points that it shows."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure  # the object alone: no display, no global state
 
@@ -52,52 +51,59 @@ def write(page: Page, png: Path, svg: Path, data: Path) -> None:
         # A name in a script without a font, or one longer than the figure is wide.
         warnings.filterwarnings("ignore", category=UserWarning, module="matplotlib")
         warnings.filterwarnings("ignore", "Glyph .* missing|constrained_layout not applied")
+        width = max(WIDTH, NARROWEST * page.columns)
         rows = math.ceil(len(page.panels) / page.columns)
-        width, height = _width(page), page.panel_height * rows + 0.5
-        if page.table:
-            height = LINE * (len(page.table.cells) + 3)
+        height = (
+            LINE * (len(page.table.cells) + 3) if page.table else page.panel_height * rows + 0.5
+        )
         figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
+        if page.title:
+            figure.suptitle(plain(shorten(page.title, int(LETTERS * WIDTH))), fontsize=11)
         if page.table:
-            _write_table(figure.subplots(), page.table, width)
-            _title(figure, page)
+            _draw_table(figure.subplots(), page.table, width)
         else:
-            _fill(figure, page, rows)
+            _draw_panels(figure, page, rows, width / page.columns)
         figure.draw_without_rendering()  # ticks follow the first layout, and the second the ticks
         figure.savefig(png)
         figure.set_layout_engine("none")  # stays as it is: to lay it out takes half of the time
         figure.savefig(svg, metadata={"Date": None})
+    rows_written = page.rows
     with data.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-        writer = csv.DictWriter(file, list(page.rows[0]), lineterminator="\n")
+        writer = csv.DictWriter(file, list(rows_written[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows({key: _cell(value) for key, value in row.items()} for row in page.rows)
+        for row in rows_written:
+            writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
 
 
-def _fill(figure: Figure, page: Page, rows: int) -> None:
+def _draw_panels(figure: Figure, page: Page, rows: int, width: float) -> None:
+    """Draw panels of so many inches, and below them a legend of the lines that they share."""
     axes = figure.subplots(rows, page.columns, squeeze=False).ravel()
-    names = list(
-        dict.fromkeys(
-            line.label for panel in page.panels if not panel.legend for line in panel.lines
-        )
-    )
-    handles: dict[str, Any] = {}
-    width = _width(page) / page.columns
+    lines = [line for panel in page.panels if not panel.legend for line in panel.lines]
+    names = list(dict.fromkeys(line.label for line in lines))
+    shared: dict[str, Any] = {}
     for frame, panel in zip(axes, page.panels, strict=False):
-        drawn = _panel(frame, panel, names, width)
+        handles = _panel(frame, panel, names, width)
         if panel.legend:
-            _legend(frame, drawn, 0.5 if page.columns > 1 else 1.0)
+            share = 0.5 if page.columns > 1 else 1.0
+            _legend(frame, handles, share, loc="upper center", bbox_to_anchor=(0.5, -0.2))
         else:
-            handles |= {name: handle for name, handle in drawn.items() if name not in handles}
+            shared = handles | shared
     for frame in axes[len(page.panels) :]:
         frame.remove()
-    _title(figure, page)
-    if len(handles) > 1:
-        figure.legend(
-            handles.values(), map(plain, handles), loc="outside lower center", frameon=False,
-            ncols=_columns(list(handles), 1.0), handlelength=3,
-        )  # fmt: skip
+    if len(shared) > 1:
+        in_order = {name: shared[name] for name in names}
+        _legend(figure, in_order, 1.0, loc="outside lower center")
 
 
-def _write_table(axes: Axes, table: Table, width: float) -> None:
+def _legend(place: Axes | Figure, handles: dict[str, Any], share: float, **where: Any) -> None:  # noqa: ANN401
+    """Add a legend, in as many columns as a share of the page's width has room for."""
+    letters = 105 * share / (max(map(len, handles)) + 9)
+    columns = max(1, min(len(handles), int(letters)))
+    names = list(map(plain, handles))
+    place.legend(handles.values(), names, frameon=False, ncols=columns, handlelength=3, **where)
+
+
+def _draw_table(axes: Axes, table: Table, width: float) -> None:
     """Write a table over so many inches; what stands out is bold and of another colour."""
     narrow = 0.8  # inches of a column of numbers
     wide = (width - 0.3 - narrow * table.narrow) / (len(table.headings) - table.narrow)
@@ -119,7 +125,7 @@ def _write_table(axes: Axes, table: Table, width: float) -> None:
 
 
 def _fit(place: Text, text: str, inches: float) -> None:
-    """Write a text, shortened until it is not wider: letters are not all of one width."""
+    """Write a text, shortened until it fits: letters are not all of one width."""
     text = shorten(text, 500)
     most, pixels = len(text), inches * place.get_figure().dpi  # type: ignore[union-attr]
     place.set_text(plain(text))
@@ -128,24 +134,23 @@ def _fit(place: Text, text: str, inches: float) -> None:
         place.set_text(plain(shorten(text, most)))
 
 
-def _title(figure: Figure, page: Page) -> None:
-    if page.title:
-        figure.suptitle(plain(shorten(page.title, int(LETTERS * WIDTH))), fontsize=11)
-
-
-def _width(page: Page) -> float:
-    return max(WIDTH, NARROWEST * page.columns)
-
-
 def _panel(axes: Axes, panel: Panel, names: list[str], width: float) -> dict[str, Any]:
     """Draw the lines of a panel of so many inches; return them by label."""
+    from matplotlib import colormaps
+
     handles = {}
     for i, line in enumerate(panel.lines):
-        if panel.ordered:
-            look = _shade(i, len(panel.lines))
-        else:
-            look = _look(names.index(line.label) if line.label in names else i)
-        handles[line.label] = _draw(axes, panel, line, look)
+        look = _look(names.index(line.label) if line.label in names else i)
+        if panel.ordered:  # from dark to light, which the colour-blind see as a scale
+            shade = colormaps["viridis"](0.88 * i / max(1, len(panel.lines) - 1))
+            look = {**_look(i), "color": shade}
+        if len(line.rows) > FEW_POINTS:
+            look["marker"] = ""
+        x, y = ([row[column] for row in line.rows] for column in (line.x, line.y))
+        (handles[line.label],) = axes.plot(x, y, ms=4, **look)
+        for point in zip(x, y, strict=True) if panel.values else ():
+            above: Look = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center"}
+            axes.annotate(f"{point[1]:.3f}", point, fontsize=9, **above)
     _scale(axes, panel, ticks=max(3, min(6, round(1.6 * width))))
     if panel.mark is not None:
         mark = axes.axvline(panel.mark, color=MARGIN, ls="--", lw=1.2)
@@ -156,32 +161,23 @@ def _panel(axes: Axes, panel: Panel, names: list[str], width: float) -> dict[str
     return handles
 
 
-def _draw(axes: Axes, panel: Panel, line: Line, look: Look) -> Any:  # noqa: ANN401
-    points = [(row[line.x], row[line.y]) for row in line.rows]
-    x, y = [point[0] for point in points], [point[1] for point in points]
-    look = look if len(points) <= FEW_POINTS else {**look, "marker": ""}
-    (handle,) = axes.plot(x, y, ms=4, **look)
-    if panel.values:
-        for point in points:
-            axes.annotate(
-                f"{point[1]:.3f}", point, (0, 6), textcoords="offset points", ha="center",
-                fontsize=9,
-            )  # fmt: skip
-    return handle
-
-
 def _scale(axes: Axes, panel: Panel, ticks: int) -> None:
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
     places = {row[line.x] for line in panel.lines for row in line.rows}
+    heights = {row[line.y] for line in panel.lines for row in line.rows}
     whole = all(isinstance(x, int) for x in places)
     axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=whole, steps=[1, 2, 2.5, 5, 10]))
     if panel.log_x and min(places) > 0:
-        _spread_out(axes, max(places) / min(places))
-    heights = {row[line.y] for line in panel.lines for row in line.rows}
+        axes.set_xscale("log")
+        # Powers of ten alone may leave but one of them in sight.
+        close = max(places) / min(places) < 1000
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 3) if close else (1,)))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))  # seconds, not powers
+        axes.xaxis.set_minor_formatter(NullFormatter())
     above = [y for y in heights if y > 0]
     if panel.log_y and above:
-        # 0 has no logarithm, and is what a reader must not miss: it lies below the least of others.
+        # 0 has no logarithm, and a reader must not miss it: it lies below the least of the others.
         linear = {"linthresh": min(above), "linscale": 0.3} if 0 in heights else {}
         axes.set_yscale("symlog" if linear else "log", **linear)
     if whole and not panel.log_x:
@@ -194,17 +190,6 @@ def _scale(axes: Axes, panel: Panel, ticks: int) -> None:
         axes.set_ylim(top=axes.get_ylim()[1] * 1.12)
 
 
-def _spread_out(axes: Axes, factor: float) -> None:
-    """Make the x axis logarithmic, for places of which the last is this factor of the first."""
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
-    axes.set_xscale("log")
-    # Powers of ten alone may leave but one of them in sight.
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 3) if factor < 1000 else (1,)))
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))  # seconds, not powers
-    axes.xaxis.set_minor_formatter(NullFormatter())
-
-
 def _look(i: int) -> Look:
     """Return what tells the i-th line from the others: colour, dashes and marker."""
     return {
@@ -214,32 +199,7 @@ def _look(i: int) -> Look:
     }
 
 
-def _shade(i: int, of: int) -> Look:
-    """Return a step of a scale from dark to light, which the colour-blind see as such."""
-    from matplotlib import colormaps
-
-    return {**_look(i), "color": colormaps["viridis"](0.88 * i / max(1, of - 1))}
-
-
-def _legend(axes: Axes, handles: dict[str, Any], share: float) -> None:
-    """Put a legend below a panel that has a share of the page's width."""
-    axes.legend(
-        handles.values(), map(plain, handles), loc="upper center", frameon=False,
-        bbox_to_anchor=(0.5, -0.2), ncols=_columns(list(handles), share), handlelength=3,
-    )  # fmt: skip
-
-
-def _columns(names: Sequence[str], share: float) -> int:
-    """Return how many columns of names fit side by side."""
-    letters = 105 * share / (max(len(name) for name in names) + 9)
-    return max(1, min(len(names), int(letters)))
-
-
 def plain(text: str) -> str:
     """Keep a name from being read as mathematics, from breaking a line and from breaking XML."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return shown.replace("$", r"\$").replace("_", " _", shown.startswith("_"))
-
-
-def _cell(value: Any) -> Any:  # noqa: ANN401
-    return f"{value:.6g}" if isinstance(value, float) else value

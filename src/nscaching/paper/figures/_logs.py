@@ -1,10 +1,9 @@
-"""What a run recorded: settings, metrics, scores of watched triples; its model if asked for."""
+"""What runs recorded, as figures compare it: settings, metrics, scores of watched triples."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,19 @@ from nscaching.config import TrainConfig, flag
 from nscaching.data import datasets
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError
-from nscaching.probes.files import SCORES
+from nscaching.paper.figures._pages import Row, evenly
+from nscaching.paper.published import TABLES
+from nscaching.probes.files import read_scores
 from nscaching.runs.folder import Record, RunFolder
 from nscaching.runs.run import Run
 
 __all__ = [
-    "Log", "alike", "by_sampler", "compare", "grouped", "in_order", "labels", "read", "shown",
-    "traced_split",
+    "Log", "by_sampler", "grouped", "in_order", "labels", "note_differences", "ranked_split",
+    "read", "same_settings", "shown",
 ]  # fmt: skip
 
 SAMPLERS = {"bernoulli": "Bernoulli", "igan": "IGAN", "kbgan": "KBGAN", "nscaching": "NSCaching"}
-MODELS_IN_PAPER = ("TransE", "TransH", "TransD", "DistMult", "ComplEx")
-# Settings that tell no line from another.
+# Settings that do not tell one line from another.
 SILENT = {"device", "threads", "kernels", "pretrain", "generator_pretrain"}
 
 
@@ -38,13 +38,13 @@ class Log:
     config: TrainConfig
     history: list[Record]
     mark: str = ""
-    """What tells its data from others of the same name."""
+    """What tells its data from other data of the same name."""
     run: Run | None = None
-    """Where it was given instead of a folder."""
+    """The run, where it was given instead of a folder."""
 
     @classmethod
     def read(cls, run: Run | str | Path) -> Log:
-        """Read the log of a run folder, which need not be finished, or take that of a run."""
+        """Read the log of a run folder, which need not be finished, or take the log of a run."""
         if isinstance(run, Run):
             return cls(run.name, run.path, run.graph, run.config, run.history, run=run)
         folder = RunFolder(run)
@@ -54,7 +54,7 @@ class Log:
 
     @property
     def where(self) -> str:
-        """What errors and notes call the run."""
+        """The run, as errors and notes call it."""
         return str(self.path or self.name)
 
     @property
@@ -70,63 +70,57 @@ class Log:
 
     @property
     def sampler(self) -> str:
-        """The sampler."""
+        """The sampler as it is usually written."""
         return SAMPLERS.get(self.config.sampler, self.config.sampler.rpartition(":")[2])
 
     @property
+    def title(self) -> str:
+        """Model, sampler and data."""
+        return f"{self.model} with {self.sampler} on {self.data}"
+
+    @property
     def start(self) -> str:
-        """Where training began."""
+        """Whether training began with pretrained parameters."""
         return "pretrain" if self.config.pretrain else "scratch"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings that may tell lines apart, by name."""
+        values = dataclasses.asdict(self.config)
+        return {name: str(value) for name, value in values.items() if name not in SILENT}
 
     def about(self) -> dict[str, Any]:
         """Return the columns that every CSV file begins with."""
         names = {"run": self.name, "data": self.data, "model": self.model}
         return names | {"sampler": self.config.sampler, "start": self.start}
 
-    def epochs(self, figure: str) -> list[Record]:
-        """Return the records of the epochs that have a figure."""
+    def epochs(self, measure: str) -> list[Record]:
+        """Return the records of the epochs that have a measure."""
         found = (record for record in self.history if "split" not in record)
-        return [record for record in found if isinstance(record.get(figure), int | float)]
+        return [record for record in found if isinstance(record.get(measure), int | float)]
 
     def rankings(self, split: str) -> list[Record]:
         """Return the rankings of "valid", or those of "test" that were made while training."""
         found = (record for record in self.history if record.get("split") == split)
         return [record for record in found if split == "valid" or record.get("traced") is True]
 
+    def points(
+        self, records: list[Record], measure: str, split: str = "", **settings: object
+    ) -> list[Row]:
+        """Return a measure of the records by epoch, for a line with these settings."""
+        about = {**self.about(), **settings, "split": split, "measure": measure}
+        return [
+            {**about, "epoch": record["epoch"], "value": record[measure]}
+            for record in evenly(records)
+        ]
+
     def load(self) -> Run:
         """Return the run with its model and cache."""
         return self.run or Run.load(self.where)
 
     def scores(self) -> list[Record]:
-        """Return the scores of watched triples; there are none where none were watched."""
-        path = None if self.path is None else self.path / SCORES
-        if path is None or not path.is_file():
-            return []
-        try:
-            lines = path.read_text(encoding="utf-8").split("\n")
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise UserError(f"{path}: cannot read it: {reason}") from error
-        found = [_score(f"{path}:{i}", line) for i, line in enumerate(lines, 1) if line]
-        if not found:
-            raise UserError(f"{path}: no scores are recorded yet")
-        return found
-
-
-def _score(where: str, line: str) -> Record:
-    try:
-        record = json.loads(line)
-        names = all(isinstance(record[name], str) for name in ("head", "relation", "tail"))
-        lists = [record["differences"], record["top"]]
-        figures = [float(value) for values in lists for value in values]
-        margin = record["margin"]
-        right = names and record["side"] in ("head", "tail") and len(lists[0]) > 1 and figures
-        if not (right and isinstance(record["epoch"], int)):
-            raise ValueError(margin)
-        record["margin"] = None if margin is None else float(margin)
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise UserError(f"{where}: not a line of scores") from None
-    return dict(record)
+        """Return the scores of watched triples, if the run has any."""
+        return [] if self.path is None else read_scores(self.path)
 
 
 def read(
@@ -141,30 +135,29 @@ def read(
         if this in logs:
             notes.append(f"{log.where} is given twice, and drawn once")
         logs.setdefault(this, log)
-    prints = {
-        data: {log.graph.fingerprint for log in group} if len(group) > 1 else set()
-        for data, group in grouped(list(logs.values()), lambda log: log.data).items()
-    }
-    return [
-        dataclasses.replace(log, mark=f" [{log.graph.fingerprint[:6]}]")
-        if len(prints[log.data]) > 1
-        else log
-        for log in logs.values()
-    ]
+    found: list[Log] = list(logs.values())
+    for group in grouped(found, lambda log: log.data).values():
+        if len(group) > 1 and len({log.graph.fingerprint for log in group}) > 1:
+            for log in group:
+                marked = dataclasses.replace(log, mark=f" [{log.graph.fingerprint[:6]}]")
+                found[found.index(log)] = marked
+    return found
 
 
 def shown(logs: Sequence[Log], lacks: Callable[[Log], str], notes: list[str]) -> list[Log]:
-    """Return the runs that lack nothing; the others are noted, and if there is none, it is said."""
-    missing = [lacks(log) for log in logs]
-    if all(missing):
-        raise UserError(f"{logs[0].where}: {missing[0]}")
-    named = zip(logs, missing, strict=True)
-    notes += [f"{log.where} is not shown: {what}" for log, what in named if what]
-    return [log for log, what in zip(logs, missing, strict=True) if not what]
+    """Return the runs that lack nothing; the others are noted. All lack something: an error."""
+    missing = [(log, lacks(log)) for log in logs]
+    if all(what for _, what in missing):
+        raise UserError(f"{logs[0].where}: {missing[0][1]}")
+    notes += [f"{log.where} is not shown: {what}" for log, what in missing if what]
+    return [log for log, what in missing if not what]
 
 
-def traced_split(logs: Sequence[Log], notes: list[str]) -> str:
-    """Return "test" if all runs of a page ranked the test triples while training, else "valid"."""
+def ranked_split(logs: Sequence[Log], notes: list[str]) -> tuple[str, str]:
+    """Return the split that a page shows, and its name in words.
+
+    That is "test" if all runs of the page ranked the test triples while training, else "valid".
+    """
     untraced = [log for log in logs if not log.rankings("test")]
     for log in untraced:
         if not log.rankings("valid"):
@@ -177,25 +170,22 @@ def traced_split(logs: Sequence[Log], notes: list[str]) -> str:
             f"{logs[0].model}: validation triples are shown, since {untraced[0].where} ranked no "
             "test triples while training (nscaching train --probe-test)"
         )
-    return "valid" if untraced else "test"
+    return ("valid", "validation") if untraced else ("test", "test")
 
 
 def in_order(logs: Sequence[Log]) -> list[Log]:
     """Return logs by model, data, sampler and start, so that a line looks the same everywhere."""
+    titles = [known.title for known in datasets.KNOWN.values()]
+    orders = (TABLES["link-prediction"].models, titles, list(SAMPLERS))
 
-    def place(name: str, known: Sequence[str]) -> tuple[int, str]:
-        return known.index(name) if name in known else len(known), name
+    def place(log: Log) -> list[tuple[int, str]]:
+        names = (log.model, log.data, log.config.sampler)
+        return [
+            (order.index(name) if name in order else len(order), name)
+            for name, order in zip(names, orders, strict=True)
+        ]
 
-    titles, samplers = [known.title for known in datasets.KNOWN.values()], list(SAMPLERS)
-    return sorted(
-        logs,
-        key=lambda log: (
-            place(log.model, MODELS_IN_PAPER),
-            place(log.data, titles),
-            place(log.config.sampler, samplers),
-            log.start,
-        ),
-    )
+    return sorted(logs, key=lambda log: (place(log), log.start))
 
 
 def grouped(logs: Sequence[Log], key: Callable[[Log], Any]) -> dict[Any, list[Log]]:
@@ -206,23 +196,22 @@ def grouped(logs: Sequence[Log], key: Callable[[Log], Any]) -> dict[Any, list[Lo
     return groups
 
 
-def alike(log: Log, but: set[str]) -> tuple[str, ...]:
-    """Return what is equal of runs that differ in some settings, and in the seed, alone."""
-    settings = dataclasses.asdict(log.config)
-    return tuple(str(settings[key]) for key in settings if key not in SILENT | {"seed"} | but)
+def same_settings(log: Log, but: Set[str]) -> tuple[str, ...]:
+    """Return the settings without the given ones: equal for runs of one line."""
+    return tuple(value for name, value in log.settings.items() if name not in but)
 
 
-def compare(logs: Sequence[Log], by: set[str], notes: list[str]) -> None:
-    """Note what runs differ in besides the settings that a figure compares them by."""
-    settings = [dataclasses.asdict(log.config) for log in logs]
-    told = by | SILENT | {"seed"}
-    differ = [
-        key
-        for key in (settings[0] if settings else ())
-        if key not in told and len({str(values[key]) for values in settings}) > 1
-    ]
-    if differ:
-        names = ", ".join(flag(key) for key in differ)
+def _differing(logs: Sequence[Log], but: Set[str]) -> list[str]:
+    """Return the names of the settings in which runs differ, without the given ones."""
+    settings = [log.settings for log in logs]
+    names = [name for name in settings[0] if len({values[name] for values in settings}) > 1]
+    return [name for name in names if name not in but]
+
+
+def note_differences(logs: Sequence[Log], by: set[str], notes: list[str]) -> None:
+    """Note in which settings runs differ besides those that a figure compares them by."""
+    if logs and (differ := _differing(logs, {"seed", *by})):
+        names = ", ".join(flag(name) for name in differ)
         notes.append(f"these runs of {logs[0].model} on {logs[0].data} differ in {names} too")
 
 
@@ -232,26 +221,25 @@ def by_sampler(logs: Sequence[Log]) -> list[str]:
     return labels(logs, [f"{log.sampler}, {log.start}" if starts else log.sampler for log in logs])
 
 
-def labels(logs: Sequence[Log], names: Sequence[str]) -> list[str]:
+def labels(logs: Sequence[Log], names: Sequence[str], but: Set[str] = frozenset()) -> list[str]:
     """Return names of runs, with what tells them apart where runs of one panel share a name.
 
-    Runs of several data sets or models, which panels tell apart, may share names.
+    Runs of several data sets or models, which panels tell apart, may share names. The settings in
+    ``but`` do not tell runs apart.
     """
     result = list(names)
     alike: dict[tuple[str, ...], list[int]] = {}
     for i, log in enumerate(logs):
         alike.setdefault((log.data, log.model, names[i]), []).append(i)
-    for group in alike.values():
-        settings = [dataclasses.asdict(logs[i].config) for i in group]
-        differ = [
-            key
-            for key in settings[0]
-            if key not in SILENT and len({str(values[key]) for values in settings}) > 1
-        ][:2]
-        told = [[f"{key.replace('_', ' ')} {values[key]}" for key in differ] for values in settings]
-        if len({tuple(words) for words in told}) < len(group):
-            told = [[logs[i].name] for i in group]
-        if len(group) > 1:
-            for i, words in zip(group, told, strict=True):
-                result[i] = ", ".join([names[i], *words])
+    for places in (places for places in alike.values() if len(places) > 1):
+        group = [logs[i] for i in places]
+        differ = _differing(group, but)[:2]
+        told = [
+            ", ".join(f"{key.replace('_', ' ')} {log.settings[key]}" for key in differ)
+            for log in group
+        ]
+        if len(set(told)) < len(group):
+            told = [log.name for log in group]
+        for i, words in zip(places, told, strict=True):
+            result[i] = f"{names[i]}, {words}"
     return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 __all__ = ["MOST_POINTS", "Line", "Page", "Panel", "Row", "Table", "evenly"]
@@ -77,20 +77,14 @@ class Page:
     """In inches."""
     table: Table | None = None
     """What the page shows instead of panels."""
-    rows: list[Row] = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Gather the rows of all lines; a point that two panels show counts once."""
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of the CSV file; a point that two panels show counts once."""
         if self.table:
-            object.__setattr__(self, "rows", self.table.rows)
-            return
-        distinct = {
-            tuple(row.items()): row
-            for panel in self.panels
-            for line in panel.lines
-            for row in line.rows
-        }
-        object.__setattr__(self, "rows", list(distinct.values()))
+            return self.table.rows
+        lines = [line for panel in self.panels for line in panel.lines]
+        return list({tuple(row.items()): row for line in lines for row in line.rows}.values())
 
 
 def evenly(things: list[Any], most: int = MOST_POINTS) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What the cache of one query held at each epoch that was kept: a table of names."""
+"""The cache of one query at each recorded epoch: a table of names."""
 
 from __future__ import annotations
 
@@ -23,45 +23,42 @@ def pages(
     relation: str | None = None,
     tail: str | None = None,
 ) -> list[Page]:
-    """Return a page for each run: a row for each epoch, those of a fitting kind stand out."""
+    """Return a page for each run, with a row for each epoch; fitting entities stand out."""
     inspected: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
 
     def lacks(log: Log) -> str:
         try:
             run = log.load()
-            some, everything = (
+            some, every = (
                 run.inspect(head, relation, tail, sample=n) for n in (SHOWN, run.config.n1)
             )
         except UserError as error:
             if len(logs) == 1:
                 raise
             return str(error)
-        inspected[id(log)] = some, everything
+        inspected[id(log)] = some, every
         return ""
 
     made, logs = [], shown(logs, lacks, notes)
     for log in logs:
-        found, everything = inspected[id(log)]
-        query = ", ".join(found[part] or "?" for part in ("head", "relation", "tail"))
-        title = f"cache of ({query}): {log.model} with {log.sampler} on {log.data}"
-        table = _table(log, found, everything)
+        some, every = inspected[id(log)]
+        query = ", ".join(some[part] or "?" for part in ("head", "relation", "tail"))
         suffix = log.name if len(logs) > 1 else ""
-        made.append(Page([], 1, title, suffix, table=table))
-        if len(found["epochs"]) > MOST_EPOCHS:
-            epochs = len(found["epochs"])
+        table = _table(log, some, every)
+        made.append(Page([], 1, f"cache of ({query}): {log.title}", suffix, table=table))
+        if (epochs := len(some["epochs"])) > MOST_EPOCHS:
             notes.append(f"{log.where}: {MOST_EPOCHS} of {epochs} recorded epochs are shown")
-        if len(found["recorded"]) == 1:
-            notes.append(
-                f"{log.where}: one epoch is recorded; nscaching train --snapshots keeps more"
-            )
+        if len(some["recorded"]) == 1:
+            cure = "nscaching train --snapshots keeps more"
+            notes.append(f"{log.where}: one epoch is recorded; {cure}")
     return made
 
 
-def _table(log: Log, found: dict[str, Any], everything: dict[str, Any]) -> Table:
-    side = "tail" if found["tail"] is None else "head"
-    most = max(len(epoch["entities"]) for epoch in found["epochs"])
+def _table(log: Log, some: dict[str, Any], every: dict[str, Any]) -> Table:
+    side = "tail" if some["tail"] is None else "head"
+    most = max(len(epoch["entities"]) for epoch in some["epochs"])
     cells, marked = [], set()
-    for i, epoch in enumerate(evenly(found["epochs"], MOST_EPOCHS)):
+    for i, epoch in enumerate(evenly(some["epochs"], MOST_EPOCHS)):
         counts = [str(epoch["epoch"]), f"{epoch['of_relation']} of {epoch['distinct']}"]
         entities = epoch["entities"]
         cells.append([*counts, *(e["label"] + "*" * bool(e["known"]) for e in entities)])
@@ -71,18 +68,17 @@ def _table(log: Log, found: dict[str, Any], everything: dict[str, Any]) -> Table
         cells=cells,
         marked=marked,
         narrow=2,
-        note=f"bold, and counted as {side}s: a {side} of {found['relation']} in training; "
+        note=f"bold, and counted as {side}s: a {side} of {some['relation']} in training; "
         "*: makes a known triple",
-        rows=_rows(log, found, everything),
+        rows=_rows(log, some, every),
     )
 
 
-def _rows(log: Log, found: dict[str, Any], everything: dict[str, Any]) -> list[Row]:
-    query = {part: found[part] or "" for part in ("head", "relation", "tail")}
+def _rows(log: Log, some: dict[str, Any], every: dict[str, Any]) -> list[Row]:
+    query = {part: some[part] or "" for part in ("head", "relation", "tail")}
     rows = []
-    for some, epoch in zip(found["epochs"], everything["epochs"], strict=True):
-        names = {entity["name"] for entity in some["entities"]}
-        for entity in epoch["entities"]:
-            about = {**log.about(), **query, "epoch": epoch["epoch"]}
-            rows.append({**about, **entity, "shown": entity["name"] in names})
+    for shown_epoch, epoch in zip(some["epochs"], every["epochs"], strict=True):
+        names = {entity["name"] for entity in shown_epoch["entities"]}
+        about = {**log.about(), **query, "epoch": epoch["epoch"]}
+        rows += [{**about, **e, "shown": e["name"] in names} for e in epoch["entities"]]
     return rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from nscaching.paper.figures._logs import Log, by_sampler, grouped, in_order, traced_split
+from nscaching.paper.figures._logs import Log, by_sampler, grouped, in_order, ranked_split
 from nscaching.paper.figures._pages import Line, Page, Panel, Row, evenly
 
 __all__ = ["pages"]
@@ -19,7 +19,7 @@ def pages(logs: list[Log], notes: list[str]) -> list[Page]:
     notes += [note for log in logs if (note := _compiling(log))]
     models = grouped(in_order(logs), lambda log: log.model)
     return [
-        _page(model, group, traced_split(group, notes), model.lower() if len(models) > 1 else "")
+        _page(model, group, model.lower() if len(models) > 1 else "", notes)
         for model, group in models.items()
     ]
 
@@ -36,7 +36,8 @@ def _compiling(log: Log) -> str:
     )
 
 
-def _page(model: str, logs: list[Log], split: str, suffix: str) -> Page:
+def _page(model: str, logs: list[Log], suffix: str, notes: list[str]) -> Page:
+    split, word = ranked_split(logs, notes)
     names = dict(zip(map(id, logs), by_sampler(logs), strict=True))
     columns = grouped(logs, lambda log: log.data)
     # One kind of axis for a page: panels side by side are read together.
@@ -53,13 +54,12 @@ def _page(model: str, logs: list[Log], split: str, suffix: str) -> Page:
             ]
             title = () if i and len(columns) > 1 else (data,)
             x_label = seconds if i or len(columns) == 1 else ""
-            what = "test" if split == "test" else "validation"
-            panels.append(Panel(x_label, "" if j else f"{what} {heading}", lines, title, log_x))
-    return Page(panels, max(2, len(columns)), model, suffix, panel_height=2.9)
+            panels.append(Panel(x_label, "" if j else f"{word} {heading}", lines, title, log_x))
+    return Page(panels, max(2, len(columns)), model, suffix)
 
 
 def _spread(logs: list[Log], split: str) -> float:
-    """Return how many times the first second of some runs fits into the last one."""
+    """Return the longest time of some runs as a multiple of the shortest."""
     seconds = [record["trained_seconds"] for log in logs for record in evenly(log.rankings(split))]
     return float(max(seconds) / max(min(seconds), 1e-9))
 

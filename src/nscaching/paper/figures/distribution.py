@@ -6,9 +6,12 @@ D = −margin teaches nothing; that is where the dashed line stands.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from nscaching.data.graph import SPLITS, KnowledgeGraph
+from nscaching.data.graph import KnowledgeGraph
+from nscaching.data.index import Side
 from nscaching.errors import UserError
 from nscaching.paper.figures._logs import Log, shown
 from nscaching.paper.figures._pages import Line, Page, Panel, Row, evenly
@@ -26,7 +29,7 @@ def pages(logs: list[Log], notes: list[str]) -> list[Page]:
     """Return one page with two panels for each run: one triple over epochs, triples at the end."""
     logs = shown(logs, _lacks_scores, notes)
     panels = [panel for log in logs for panel in _panels(log, len(logs) > 1, notes)]
-    title = f"{logs[0].model} with {logs[0].sampler} on {logs[0].data}" if len(logs) == 1 else ""
+    title = logs[0].title if len(logs) == 1 else ""
     return [Page(panels, 2, title, panel_height=4.0)]
 
 
@@ -46,31 +49,30 @@ def _panels(log: Log, several: bool, notes: list[str]) -> list[Panel]:
     for what, found in (("epochs", over_epochs), ("triples", at_the_end)):
         if len(found) > MOST_LINES:
             notes.append(f"{log.where}: {MOST_LINES} of {len(found)} recorded {what} are shown")
-    left = [
-        Line(f"epoch {record['epoch']}", _rows(log, record), "difference", "ccdf")
-        for record in evenly(over_epochs, MOST_LINES)
-    ]
-    right = [
-        Line(_name(log.graph, _triple(record)), _rows(log, record), "difference", "ccdf")
-        for record in evenly(at_the_end, MOST_LINES)
-    ]
-    run = (f"{log.model} with {log.sampler} on {log.data}",) if several else ()
-    titles = (*run, _name(log.graph, first, 48)), (*run, f"epoch {last}")
     negative = r"h, r, \bar{t}" if side == "tail" else r"\bar{h}, r, t"
-    x_label = f"$D = f({negative}) - f(h, r, t)$"
-    margin = records[0]["margin"]
-    mark = (
-        {"mark": -margin, "mark_label": "D = −margin = " + f"{-margin:g}".replace("-", "−")}
-        if margin is not None
-        else {}
-    )
-    return [
-        Panel(
-            x_label, r"share of negatives with $D \geq x$", lines, title, log_y=True,
-            ordered=lines is left, legend=True, **mark,
+    margin = records[0].get("margin")
+    words = "" if margin is None else "D = −margin = " + f"{-margin:g}".replace("-", "−")
+
+    def panel(title: str, chosen: list[Record], name: Callable[[Record], str]) -> Panel:
+        return Panel(
+            f"$D = f({negative}) - f(h, r, t)$",
+            r"share of negatives with $D \geq x$",
+            [
+                Line(name(record), _rows(log, record), "difference", "ccdf")
+                for record in evenly(chosen, MOST_LINES)
+            ],
+            (log.title, title) if several else (title,),
+            log_y=True,
+            ordered=chosen is over_epochs,
+            legend=True,
+            mark=None if margin is None else -margin,
+            mark_label=words,
         )
-        for lines, title in zip((left, right), titles, strict=True)
-    ]  # fmt: skip
+
+    return [
+        panel(_name(log.graph, first, 48), over_epochs, lambda r: f"epoch {r['epoch']}"),
+        panel(f"epoch {last}", at_the_end, lambda r: _name(log.graph, _triple(r))),
+    ]
 
 
 def _triple(record: Record) -> tuple[str, str, str]:
@@ -89,7 +91,7 @@ def _name(graph: KnowledgeGraph, triple: tuple[str, str, str], most: int = 44) -
 
 def _rows(log: Log, record: Record) -> list[Row]:
     about = {**log.about(), **{key: record[key] for key in ("head", "relation", "tail", "side")}}
-    about |= {"epoch": record["epoch"], "margin": record["margin"]}
+    about |= {"epoch": record["epoch"], "margin": record.get("margin")}
     try:
         negatives = _negatives(log.graph, record)
     except UserError as error:
@@ -120,12 +122,10 @@ def _ccdf(record: Record, negatives: int) -> list[tuple[float, float]]:
 
 def _negatives(graph: KnowledgeGraph, record: Record) -> int:
     """Return how many entities make no known triple in the place that was replaced."""
-    names = {"head": graph.entity_id, "relation": graph.relation_id, "tail": graph.entity_id}
-    ids = [find(record[place]) for place, find in names.items()]
-    asked = 2 if record["side"] == "tail" else 0
-    known = {ids[asked]}  # no negative, even where the graph does not know the triple
-    for split in SPLITS:
-        triples = graph.split(split)
-        same = (triples[:, 2 - asked] == ids[2 - asked]) & (triples[:, 1] == ids[1])
-        known.update(triples[same, asked].tolist())
-    return max(len(graph.entities) - len(known), len(record["top"]), 1)
+    head, tail = graph.entity_id(record["head"]), graph.entity_id(record["tail"])
+    side, relation = Side(record["side"]), graph.relation_id(record["relation"])
+    anchor, answer = side.query(head, tail)
+    index = graph.filter_index[side]
+    _, known = index.known(np.array([anchor], np.int32), np.array([relation], np.int32))
+    # The triple itself is no negative, even where the graph does not know the triple.
+    return max(len(graph.entities) - len({answer, *known.tolist()}), len(record["top"]), 1)

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
-from collections.abc import Callable
-from typing import Any
+from typing import Literal
 
 from nscaching.errors import UserError
-from nscaching.paper.figures._logs import Log, alike, compare, grouped, labels, shown, traced_split
-from nscaching.paper.figures._pages import Line, Page, Panel, Row, evenly
+from nscaching.paper.figures._logs import (
+    Log,
+    grouped,
+    labels,
+    note_differences,
+    ranked_split,
+    same_settings,
+    shown,
+)
+from nscaching.paper.figures._pages import Line, Page, Panel, Row
 from nscaching.runs.folder import Record
 
 __all__ = ["pages"]
+
+Size = Literal["n1", "n2"]
+OTHER: dict[Size, Size] = {"n1": "n2", "n2": "n1"}
+NOT_TOLD = {"seed", "n1", "n2"}
+"""Settings in which the points of one line may differ."""
 
 
 def pages(logs: list[Log], notes: list[str]) -> list[Page]:
@@ -21,13 +32,18 @@ def pages(logs: list[Log], notes: list[str]) -> list[Page]:
     groups = grouped(logs, lambda log: (log.model, log.data))
     made = []
     for (model, data), group in groups.items():
-        compare(group, {"n1", "n2"}, notes)
-        split = traced_split(group, notes)
-        sweeps = {"n1": _sweep("n1", "n2", group), "n2": _sweep("n2", "n1", group)}
-        panels = [p for size, runs in sweeps.items() for p in _panels(size, runs, split, notes)]
+        note_differences(group, {"n1", "n2"}, notes)
+        split, word = ranked_split(group, notes)
+        sweeps = {size: _sweep(size, group) for size in OTHER}
+        panels = []
+        for size, runs in sweeps.items():
+            if runs:
+                panels += _panels(size, runs, split, word)
+            else:
+                notes.append(f"no panels of {size.upper()}: no two runs differ in --{size} alone")
         if not panels:
-            runs = ", ".join(log.where for log in group)
-            raise UserError(f"no two of these runs differ in --n1 alone or in --n2 alone: {runs}")
+            names = ", ".join(log.where for log in group)
+            raise UserError(f"no two of these runs differ in --n1 alone or in --n2 alone: {names}")
         swept = {id(log) for runs in sweeps.values() for log in runs}
         notes += [
             f"{log.where} is not shown: N1 = {log.config.n1}, N2 = {log.config.n2} is of no sweep"
@@ -46,74 +62,57 @@ def _lacks_cache(log: Log) -> str:
     return f"its sampler {log.config.sampler} has no cache; {cure}"
 
 
-def _sweep(size: str, fixed: str, logs: list[Log]) -> list[Log]:
+def _by_size(size: Size, logs: list[Log]) -> dict[int, list[Log]]:
+    return grouped(logs, lambda log: getattr(log.config, size))
+
+
+def _sweep(size: Size, logs: list[Log]) -> list[Log]:
     """Return the runs that differ in one size, the other being equal; most sizes win."""
-    sweeps = [sorted(group, key=_value(size)) for group in grouped(logs, _value(fixed)).values()]
-    most = max(sweeps, key=lambda runs: len(grouped(runs, _value(size))))
-    return most if len(grouped(most, _value(size))) > 1 else []
+    sweeps = _by_size(OTHER[size], logs).values()
+    longest = max(sweeps, key=lambda runs: len(_by_size(size, runs)))
+    by_size = _by_size(size, longest)
+    return [log for n in sorted(by_size) for log in by_size[n]] if len(by_size) > 1 else []
 
 
-def _panels(size: str, runs: list[Log], split: str, notes: list[str]) -> list[Panel]:
-    """Return two panels of a sweep: MRR by epoch, and that of the best epoch by size."""
-    fixed = "n2" if size == "n1" else "n1"
-    if not runs:
-        notes.append(f"no panels of {size.upper()}: no two runs differ in --{size} alone")
-        return []
+def _panels(size: Size, runs: list[Log], split: str, word: str) -> list[Panel]:
+    """Return two panels of a sweep: MRR by epoch, and the MRR of the best epoch by size."""
     names = labels(runs, [f"{size.upper()} = {getattr(log.config, size)}" for log in runs])
     lines = [
-        Line(
-            name,
-            [_row(log, "mrr", split, r) for r in evenly(log.rankings(split))],
-            "epoch",
-            "value",
-        )
+        Line(name, _points(log, log.rankings(split), split), "epoch", "value")
         for log, name in zip(runs, names, strict=True)
     ]
     best = _best_lines(size, runs, split)
-    what = "test MRR" if split == "test" else "validation MRR"
+    fixed = OTHER[size]
     title = (f"{fixed.upper()} = {getattr(runs[0].config, fixed)}",)
     return [
-        Panel("epoch", what, lines, title, ordered=True, legend=True),
+        Panel("epoch", f"{word} MRR", lines, title, ordered=True, legend=True),
         Panel(
-            size.upper(), f"{what}, best epoch", best, title, from_zero=True, values=True,
+            size.upper(), f"{word} MRR, best epoch", best, title, from_zero=True, values=True,
             legend=len(best) > 1,
         ),
     ]  # fmt: skip
 
 
-def _best_lines(size: str, runs: list[Log], split: str) -> list[Line]:
+def _best_lines(size: Size, runs: list[Log], split: str) -> list[Line]:
     """Return a line for each choice of the other settings, the mean of its seeds."""
-    series = list(grouped(runs, lambda log: alike(log, {"n1", "n2"})).values())
-    # What tells them apart is neither a size nor a seed.
-    same: dict[str, Any] = {"seed": 0, "n1": 1, "n2": 1}
-    firsts = [
-        dataclasses.replace(log, config=dataclasses.replace(log.config, **same))
-        for log, *_ in series
-    ]
-    points = [
-        [_best(seeds, split) for seeds in grouped(group, _value(size)).values()] for group in series
-    ]
-    names = labels(firsts, ["best"] * len(series))
+    series = list(grouped(runs, lambda log: same_settings(log, NOT_TOLD)).values())
+    names = labels([log for log, *_ in series], ["best"] * len(series), NOT_TOLD)
+    points = [[_best(logs, split) for logs in _by_size(size, group).values()] for group in series]
     return [Line(name, rows, size, "value") for name, rows in zip(names, points, strict=True)]
 
 
-def _value(size: str) -> Callable[[Log], int]:
-    return lambda log: int(getattr(log.config, size))
-
-
-def _row(log: Log, measure: str, split: str, record: Record) -> Row:
-    sizes = {"n1": log.config.n1, "n2": log.config.n2}
-    point = {"epoch": record["epoch"], "value": record["mrr"]}
-    return {**log.about(), **sizes, "split": split, "measure": measure, **point}
+def _points(log: Log, records: list[Record], split: str) -> list[Row]:
+    return log.points(records, "mrr", split, n1=log.config.n1, n2=log.config.n2)
 
 
 def _best(logs: list[Log], split: str) -> Row:
     """Return the MRR of the epoch that validation chooses; of several runs, the mean."""
-    rows = [_row(log, "best_mrr", split, _chosen(log, split)) for log in logs]
-    if len(rows) == 1:
-        return rows[0]
-    mean = statistics.fmean(row["value"] for row in rows)
-    return rows[0] | {"run": f"mean of {len(rows)}", "epoch": "", "value": mean}
+    rows = [row for log in logs for row in _points(log, [_chosen(log, split)], split)]
+    best = rows[0] | {"measure": "best_mrr"}
+    if len(rows) > 1:
+        mean = statistics.fmean(row["value"] for row in rows)
+        best |= {"run": f"mean of {len(rows)}", "epoch": "", "value": mean}
+    return best
 
 
 def _chosen(log: Log, split: str) -> Record:

@@ -1,17 +1,17 @@
 """Strategies of drawing from the cache and of refreshing it: what they find, and how they explore.
 
-RR and CE tell how much is explored, NZL how much of what is drawn still teaches something.
+RR and CE tell how much is explored, NZL how many of the drawn negatives still teach something.
 """
 
 from __future__ import annotations
 
 from nscaching.errors import UserError
-from nscaching.paper.figures._logs import Log, compare, grouped, labels, traced_split
-from nscaching.paper.figures._pages import Line, Page, Panel, Row, evenly
+from nscaching.paper.figures._logs import Log, grouped, labels, note_differences, ranked_split
+from nscaching.paper.figures._pages import Line, Page, Panel, Row
 
 __all__ = ["pages"]
 
-# Figure of an epoch → the words beside its axis, and the flag that records it.
+# Measure of an epoch → the words beside its axis, and the flag that records it.
 MEASURES = {
     "repeat_ratio": ("repeat ratio RR\n(share of negatives)", "--probe-repeats 20"),
     "nonzero_loss": ("non-zero-loss ratio NZL\n(share of triples)", ""),
@@ -25,8 +25,7 @@ def pages(logs: list[Log], notes: list[str]) -> list[Page]:
     made = []
     for (model, data), group in groups.items():
         suffix = f"{model}-{data}".lower() if len(groups) > 1 else ""
-        cached = [log for log in group if log.config.sampler == "nscaching"]
-        compare(cached, {"draw", "refresh"}, notes)
+        note_differences([log for log in group if _cached(log)], {"draw", "refresh"}, notes)
         panels = _panels(group, notes)
         columns = 2 if len(panels) == 4 else len(panels)
         made.append(Page(panels, columns, f"{model} on {data}", suffix))
@@ -34,21 +33,20 @@ def pages(logs: list[Log], notes: list[str]) -> list[Page]:
 
 
 def _panels(logs: list[Log], notes: list[str]) -> list[Panel]:
-    names, panels = labels(logs, [_name(log) for log in logs]), []
+    names = labels(logs, [_name(log) for log in logs])
+    named, panels = list(zip(logs, names, strict=True)), []
     if any(log.rankings("valid") or log.rankings("test") for log in logs):
-        split = traced_split(logs, notes)
-        lines = [
-            Line(name, _rows(log, "mrr", split), "epoch", "value")
-            for log, name in zip(logs, names, strict=True)
-        ]
-        what = "test" if split == "test" else "validation"
-        panels.append(Panel("epoch", f"{what} MRR", lines))
+        split, word = ranked_split(logs, notes)
+        lines = [Line(name, _points(log, "mrr", split), "epoch", "value") for log, name in named]
+        panels.append(Panel("epoch", f"{word} MRR", lines))
     else:
         notes.append("no panel of MRR: no run ranked while training (--validate-every N)")
     for measure, (label, flag) in MEASURES.items():
-        found = [(log, name) for log, name in zip(logs, names, strict=True) if log.epochs(measure)]
-        lines = [Line(name, _rows(log, measure), "epoch", "value") for log, name in found]
-        lacking = [log.where for log in logs if _may_have(log, measure) and not log.epochs(measure)]
+        found = [(log, name) for log, name in named if log.epochs(measure)]
+        lines = [Line(name, _points(log, measure), "epoch", "value") for log, name in found]
+        # Runs without a cache have no changed elements to record.
+        able = [log for log in logs if measure != "changed_elements" or _cached(log)]
+        lacking = [log.where for log in able if not log.epochs(measure)]
         if lines:
             panels.append(Panel("epoch", label, lines, from_zero=True))
             notes += [f"{run} has no {measure}: nscaching train {flag}" for run in lacking]
@@ -59,23 +57,15 @@ def _panels(logs: list[Log], notes: list[str]) -> list[Panel]:
     return panels
 
 
-def _may_have(log: Log, measure: str) -> bool:
-    return measure != "changed_elements" or log.config.sampler == "nscaching"
+def _cached(log: Log) -> bool:
+    return log.config.sampler == "nscaching"
 
 
 def _name(log: Log) -> str:
-    if log.config.sampler != "nscaching":
-        return log.sampler
-    return f"{log.config.draw} draw, {log.config.refresh} refresh"
+    return f"{log.config.draw} draw, {log.config.refresh} refresh" if _cached(log) else log.sampler
 
 
-def _rows(log: Log, measure: str, split: str = "") -> list[Row]:
-    cached = log.config.sampler == "nscaching"
-    strategy = {"draw": log.config.draw, "refresh": log.config.refresh}
-    about = {**log.about(), **(strategy if cached else dict.fromkeys(strategy, ""))}
+def _points(log: Log, measure: str, split: str = "") -> list[Row]:
+    strategy = (log.config.draw, log.config.refresh) if _cached(log) else ("", "")
     records = log.rankings(split) if split else log.epochs(measure)
-    return [
-        about
-        | {"split": split, "measure": measure, "epoch": record["epoch"], "value": record[measure]}
-        for record in evenly(records)
-    ]
+    return log.points(records, measure, split, draw=strategy[0], refresh=strategy[1])

@@ -1,6 +1,6 @@
-"""The paper's tables made again: trains what is missing and sets ours beside the paper's.
+"""The paper's tables, trained again and set beside the published values.
 
-``asked``: what to make; ``task``: the paper's tables; ``cells``: the trainings behind a table;
-``loop``: trains what is missing; ``store``: what was trained; ``unfinished``: what was begun;
-``pace``: how long it takes; ``tables``: rows and summary; ``markdown``: the table as a file.
+``selection``: which cells to make; ``plan``: the trainings that the cells need; ``loop``: trains
+what is missing; ``cell_training``: trains one cell; ``results``: lines of finished trainings;
+``time_left``: an estimate; ``rows``: rows and summaries; ``markdown``: the table as a page.
 """

@@ -1,4 +1,4 @@
-"""What is asked of a table: a dataclass whose fields are flags, as those of TrainConfig are."""
+"""Which cells of a table to make: a dataclass whose fields are flags, as those of TrainConfig."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from typing import Literal
 from nscaching.errors import UserError
 from nscaching.paper.presets import Variant
 
-__all__ = ["Asked", "Start"]
+__all__ = ["Selection", "Start"]
 
 Start = Literal["scratch", "pretrain"]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Which cells of a table, and how to train them."""
+class Selection:
+    """Which cells of a table to make, and how to train them."""
 
     models: tuple[str, ...] = ()
     """Scoring functions; none named: those of the paper's table."""
     data: tuple[str, ...] = ()
     """Data sets; none named: those of the paper's table."""
     samplers: tuple[str, ...] = ("bernoulli", "kbgan", "nscaching")
-    """Ways to negatives; none named: these three. Also pretrained, the models that others start
-    from."""
+    """Negative samplers; none named: these three. Also pretrained: the short trainings that
+    pretrained starts come from."""
     starts: tuple[Start, ...] = ("scratch", "pretrain")
-    """A start by Xavier, or from some epochs of Bernoulli sampling (nscaching, kbgan, igan);
-    none named: both."""
+    """Start from Xavier initialization, or from some epochs of Bernoulli sampling (nscaching,
+    kbgan, igan); none named: both."""
     protocol: tuple[Variant, ...] = ("paper", "cache")
-    """Hyperparameters tuned under Bernoulli and kept for all; or for the cache (nscaching, and
-    bernoulli beside it); none named: both."""
+    """Hyperparameters tuned under Bernoulli sampling and kept for all samplers; or tuned for the
+    cache (nscaching, and bernoulli beside it); none named: both."""
     seeds: int = 3
-    """How many trainings make a row: seeds 1, 2, …"""
+    """Trainings of each cell: seeds 1, 2, …"""
     epochs: int = 0
     """Epochs of every training, to try it; 0: as in the paper, 3,000 for bernoulli, else 1,000."""
     pretrain_epochs: int = 100
-    """Epochs of Bernoulli sampling that a pretrained start has had."""
+    """Epochs of Bernoulli sampling before a pretrained start."""
     validate_every: int = 10
     """Epochs between rankings of the validation triples, which choose the best epoch."""
     presets: str = ""
-    """Folder of presets to take instead of those that come with the package."""
+    """Folder of presets to use instead of those that come with the package."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute."""
 

@@ -1,0 +1,148 @@
+"""Trains one cell: from its checkpoint if it was stopped, to its line of results."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import functools
+import json
+import platform
+import shutil
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nscaching import __version__
+from nscaching.config import TrainConfig
+from nscaching.data.graph import KnowledgeGraph
+from nscaching.errors import UserError
+from nscaching.evaluation.ranking import METRICS
+from nscaching.files import regular_file
+from nscaching.kernels.dispatch import choose_device
+from nscaching.paper.reproduce.plan import STARTS_FROM, Training
+from nscaching.paper.reproduce.results import Line, Results
+from nscaching.runs.checkpoints import Checkpoints
+from nscaching.runs.folder import Record
+from nscaching.runs.run import Run
+from nscaching.training.listener import Listener
+from nscaching.training.train import train
+
+__all__ = [
+    "ReproduceListener", "clear", "device_name", "recorded", "train_cell",
+]  # fmt: skip
+
+
+class ReproduceListener(Listener):
+    """Hears how a table comes along, and may stop the work. Override what you want to hear."""
+
+    @property
+    def late(self) -> bool:
+        """Whether a time limit stops the work: then ``reproduce`` returns instead of raising."""
+        return False
+
+    def load(self, data: str) -> KnowledgeGraph:
+        """Load a data set."""
+        return KnowledgeGraph.load(data)
+
+    @contextmanager
+    def training(self, name: str, config: TrainConfig) -> Iterator[None]:
+        """Surround one training."""
+        yield
+
+
+def train_cell(
+    training: Training,
+    graph: KnowledgeGraph,
+    results: Results,
+    name: str,
+    listener: ReproduceListener,
+) -> Line:
+    """Train and measure one cell; a training that others start from becomes a run folder."""
+    folders = [str(results.start_folder(start)) for start in training.starts]
+    starts: dict[str, Any] = dict(zip(("pretrain", "generator_pretrain"), folders, strict=False))
+    config = dataclasses.replace(training.config, **starts)
+    checkpoints = results.checkpoints(training)
+    before, began = recorded(checkpoints), time.perf_counter()
+    with listener.training(name, config):
+        run = train(graph, config, checkpoints=checkpoints.folder.parent, listener=listener)
+    measured = _measure(run, "accuracy" in (m.name for m in results.table.measures))
+    # A record of before counts if this training went on from it.
+    pairs = zip(run.history, before, strict=False)
+    earlier = sum(record["seconds"] for record, same in pairs if record == same)
+    seconds = earlier + time.perf_counter() - began
+    if training.cell.sampler in STARTS_FROM:
+        run.save(results.start_folder(training), overwrite=True)
+    return {
+        **training.cell._asdict(),
+        "seed": config.seed,
+        **{part: settings.to_dict() for part, settings in training.configs.items()},
+        "epochs": sum("split" not in record for record in run.history),
+        "best_epoch": run.best_epoch,
+        **measured,
+        "train_seconds": run.train_seconds,
+        "epoch_seconds": _epoch_seconds(run),
+        "seconds": seconds,
+        "device": device_name(config.device),
+        "record": run.record,
+        "data_fingerprint": graph.fingerprint,
+        "nscaching": __version__,
+        "torch": torch.__version__,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def clear(checkpoints: Checkpoints) -> None:
+    """Remove the checkpoints of a finished training, and the folders that are then empty."""
+    run = checkpoints.folder.parent
+    shutil.rmtree(run, ignore_errors=True)
+    with contextlib.suppress(OSError):  # missing, or not empty
+        run.parent.rmdir()
+
+
+def recorded(checkpoints: Checkpoints) -> list[Record]:
+    """Return the records of a stopped training, by the header of its newest checkpoint."""
+    from safetensors import SafetensorError, safe_open
+
+    for file in reversed(checkpoints.files()):
+        try:
+            with safe_open(regular_file(file), framework="pt") as opened:
+                return list(json.loads(opened.metadata()["state"])["history"])
+        except (UserError, OSError, SafetensorError, KeyError, TypeError, ValueError):
+            continue  # damaged: train() says so
+    return []
+
+
+def _measure(run: Run, classify: bool) -> dict[str, dict[str, Any]]:
+    """Return all metrics of validation and test triples."""
+    found: dict[str, dict[str, Any]] = {}
+    for split in ("valid", "test"):
+        result = run.result(split) or {}
+        found[split] = {name: value for name, value in result.items() if name in METRICS}
+        if classify or run.graph.labelled:
+            found[split]["accuracy"] = run.classify(split)["accuracy"]
+    return found
+
+
+def _epoch_seconds(run: Run) -> float:
+    """Return the seconds of an epoch with its share of a validation; the first ones compile."""
+    epochs = [record["seconds"] for record in run.history if "split" not in record]
+    rankings = [r["seconds"] for r in run.history if r.get("split") == "valid"]
+    validation = statistics.median(rankings) if rankings else 0.0
+    return float(statistics.median(epochs) + validation * len(rankings) / len(epochs))
+
+
+@functools.cache
+def device_name(device: str) -> str:
+    """Name the hardware that computes."""
+    if choose_device(device).type == "cuda":
+        return str(torch.cuda.get_device_name())
+    found = Path("/proc/cpuinfo")
+    lines = found.read_text(encoding="utf-8").splitlines() if found.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

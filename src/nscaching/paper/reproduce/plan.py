@@ -1,0 +1,190 @@
+"""The cells of a table, and the trainings that they need."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from nscaching.config import TrainConfig
+from nscaching.data import datasets
+from nscaching.errors import UserError, unknown, user_path
+from nscaching.models import MODELS
+from nscaching.paper import presets
+from nscaching.paper.published import PaperTable
+from nscaching.paper.reproduce.selection import Selection
+from nscaching.samplers import SAMPLERS
+
+__all__ = ["PROTOCOLS", "STARTS_FROM", "Cell", "Training", "fingerprint", "paper_epochs", "plan"]
+
+PROTOCOLS: dict[presets.Variant, str] = {
+    "paper": "paper's protocol",
+    "cache": "tuned for the cache",
+}
+
+PRETRAINED, GENERATOR = "pretrained", "generator"
+"""A short Bernoulli training that others start from: with the settings of the model's own preset,
+or with the dimension and norm that a generator must share with its model."""
+STARTS_FROM = (PRETRAINED, GENERATOR)
+
+PARTS = ("settings", "pretraining", "generator_pretraining")
+"""Settings in a line of results: of the training, and of the trainings that it started from."""
+
+WITH_START = ("nscaching", "kbgan", "igan")
+WITH_GENERATOR = ("kbgan", "igan")
+TUNED_FOR_CACHE = ("nscaching", "bernoulli")
+
+# Settings in which trainings of one cell may differ: the seed, and where a training runs.
+NOT_COMPARED = ("seed", "device", "kernels", "threads", "pretrain", "generator_pretrain")
+
+
+class Cell(NamedTuple):
+    """One cell of a table, of which several seeds are trained."""
+
+    data: str
+    model: str
+    sampler: str
+    start: str
+    """scratch or pretrain; empty where there is no choice."""
+    protocol: presets.Variant
+    """Whose hyperparameters: "paper" for all samplers the same, "cache" tuned for the cache."""
+
+    @property
+    def settings(self) -> str:
+        """The protocol in words."""
+        return PROTOCOLS.get(self.protocol, self.protocol)
+
+    def __str__(self) -> str:
+        start = f"{self.start}, " if self.start else ""
+        return f"{self.data} {self.model} {self.sampler}, {start}{self.settings}"
+
+
+@dataclass(frozen=True)
+class Training:
+    """One seed of a cell: its settings, and the trainings that it starts from."""
+
+    cell: Cell
+    config: TrainConfig
+    starts: tuple[Training, ...] = ()
+    """The start of the model and the start of the generator, if it has these."""
+
+    def __str__(self) -> str:
+        return f"{self.cell}, seed {self.config.seed}"
+
+    @property
+    def configs(self) -> dict[str, TrainConfig]:
+        """All settings, under the names that a line of results has for them."""
+        return {
+            part: training.config
+            for part, training in zip(PARTS, (self, *self.starts), strict=False)
+        }
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal for trainings of equal settings, whatever their seed and machine."""
+        return _fingerprint(self.configs)
+
+
+def fingerprint(line: dict[str, Any]) -> str:
+    """Return the fingerprint of a line's settings; a setting that is missing had its default."""
+    return _fingerprint({p: TrainConfig.from_dict(line[p], p) for p in PARTS if p in line})
+
+
+def _fingerprint(configs: dict[str, TrainConfig]) -> str:
+    compared = {
+        part: {k: v for k, v in config.to_dict().items() if k not in NOT_COMPARED}
+        for part, config in configs.items()
+    }
+    return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()
+
+
+def paper_epochs(sampler: str) -> int:
+    """Return the epochs that the paper trains a sampler for."""
+    return 3000 if sampler == "bernoulli" else 1000
+
+
+def plan(table: PaperTable, selection: Selection) -> list[Training]:
+    """Return the trainings of a table, seed by seed, each after those that it starts from."""
+    cells = itertools.product(
+        range(1, selection.seeds + 1),
+        [_data(name) for name in selection.data or table.data],
+        [MODELS.canonical(model) for model in selection.models or table.models],
+        selection.protocol or Selection.protocol,
+        [_sampler(name) for name in selection.samplers or Selection.samplers],
+    )
+    found: dict[Training, None] = {}  # each once, in order
+    for seed, data, model, protocol, sampler in cells:
+        for training in _trainings(selection, Cell(data, model, sampler, "", protocol), seed):
+            found |= dict.fromkeys([*training.starts, training])
+    return list(found)
+
+
+def _trainings(selection: Selection, cell: Cell, seed: int) -> Iterator[Training]:
+    """Make the trainings of one sampler: one, or one for each start."""
+    sampler = cell.sampler
+    if sampler == PRETRAINED:
+        yield _pretraining(selection, cell, seed)
+        return
+    if cell.protocol == "cache" and sampler not in TUNED_FOR_CACHE:
+        return
+    config = _config(selection, cell, seed)
+    epochs = paper_epochs(sampler)
+    if cell.protocol == "cache" and sampler != "bernoulli":
+        epochs = config.epochs  # tuned, too
+    config = dataclasses.replace(config, sampler=sampler, epochs=selection.epochs or epochs)
+    for start in (selection.starts or Selection.starts) if sampler in WITH_START else ("",):
+        starts = []
+        if start == "pretrain":
+            starts.append(_pretraining(selection, cell, seed))
+            if sampler in WITH_GENERATOR:
+                generator = cell._replace(model=config.generator)
+                starts.append(_pretraining(selection, generator, seed, like=config))
+        yield Training(cell._replace(start=start), config, tuple(starts))
+
+
+def _pretraining(
+    selection: Selection, cell: Cell, seed: int, like: TrainConfig | None = None
+) -> Training:
+    """Make the short training of a start; a generator has the shape of the model it serves."""
+    epochs = min(selection.epochs or selection.pretrain_epochs, selection.pretrain_epochs)
+    own = _config(selection, cell, seed)
+    own = dataclasses.replace(own, sampler="bernoulli", epochs=epochs)
+    config = dataclasses.replace(own, dim=like.dim, norm=like.norm) if like else own
+    name = PRETRAINED if config == own else GENERATOR
+    return Training(cell._replace(sampler=name), config)
+
+
+def _config(selection: Selection, cell: Cell, seed: int) -> TrainConfig:
+    """Return the settings of a cell's preset, with those of the selection."""
+    folder = user_path(selection.presets) if selection.presets else presets.FOLDER
+    name = f"{cell.data}-{cell.model}".lower()
+    try:
+        data, config = presets.load(name, cell.protocol, folder)
+    except UserError as error:
+        if name in presets.names(folder) or not folder.is_dir():
+            raise
+        raise UserError(f"{error}; or give --presets FOLDER with {name}.toml in it") from None
+    if (_data(data), MODELS.canonical(config.model)) != (cell.data, cell.model):
+        raise UserError(f"{folder / name}.toml is for {config.model} on {data}")
+    device = config.device if selection.device == "auto" else selection.device
+    every = selection.validate_every
+    return dataclasses.replace(config, validate_every=every, seed=seed, device=device)
+
+
+def _data(name: str) -> str:
+    known = datasets.find(name)
+    if known is None and name.casefold() != "world":
+        raise unknown("data set", name, ["world", *datasets.KNOWN])
+    return known.name if known else "world"
+
+
+def _sampler(name: str) -> str:
+    known = [PRETRAINED, *(sampler for sampler in SAMPLERS.names() if sampler != "none")]
+    if name.casefold() not in known:
+        raise unknown("sampler", name, known)
+    return name.casefold()

@@ -1,0 +1,162 @@
+"""The results of finished trainings: a line of JSON each, in one file for each table."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nscaching.errors import UserError
+from nscaching.files import FolderLock, writing
+from nscaching.paper.published import TABLES, PaperTable
+from nscaching.paper.reproduce.plan import Cell, Training, fingerprint
+from nscaching.runs.checkpoints import Checkpoints
+
+__all__ = ["Line", "Result", "Results"]
+
+Line = dict[str, Any]
+"""A training: its cell, all settings, results, seconds, machine, versions and date."""
+
+NUMBERS = ("seed", "epochs", "train_seconds", "epoch_seconds", "seconds")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished training, by its line."""
+
+    line: Line
+    cell: Cell
+    settings: str
+    """Fingerprint of the settings."""
+    data: str
+    """Fingerprint of the data; empty where the line has none."""
+    file: Path
+
+    @classmethod
+    def of(cls, line: Line, file: Path) -> Result:
+        """Check a line."""
+        cell = Cell(*(line[name] for name in Cell._fields))
+        data = line.get("data_fingerprint", "")
+        numbers = [line[name] for name in NUMBERS] + list(line["test"].values())
+        numbers.append(line["settings"]["epochs"])
+        texts = [*cell, line["device"], data, line.get("date", "")]
+        sound = all(isinstance(number, int | float) for number in numbers)
+        if not (sound and all(isinstance(text, str) for text in texts)):
+            raise TypeError
+        return cls(line, cell, fingerprint(line), data, file)
+
+
+class Results:
+    """All results in a folder that a table can show, the oldest first.
+
+    They come from the files of all tables: a training for one table may serve another.
+    """
+
+    def __init__(self, folder: Path, table: PaperTable) -> None:
+        self.folder, self.table = folder, table
+        self.path = folder / f"{table.name}.jsonl"
+        """Where new results go."""
+        measures = {measure.name for measure in table.measures}
+        found = [result for name in TABLES for result in _read(folder / f"{name}.jsonl")]
+        self.list = sorted(
+            (result for result in found if measures <= result.line["test"].keys()),
+            key=lambda result: str(result.line.get("date", "")),
+        )
+        self.data = {result.cell.data: result.data for result in self.list}
+        """Fingerprint of the data that count, by data set: those of the latest result, or of the
+        graph where one was loaded."""
+
+    @property
+    def counted(self) -> list[Result]:
+        """The results on the data that count; results on other data do not compare."""
+        return [result for result in self.list if result.data == self.data[result.cell.data]]
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many results are on other data, by data set."""
+        data = self.data
+        return Counter(r.cell.data for r in self.list if r.data != data[r.cell.data])
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that hold the results; where there are none, the file that would."""
+        return list(dict.fromkeys(result.file for result in self.list)) or [self.path]
+
+    def missing(self, trainings: Iterable[Training]) -> list[Training]:
+        """Return the trainings that are not done with their settings on the data that count."""
+        done = {(result.cell, result.line["seed"], result.settings) for result in self.counted}
+        return [t for t in trainings if (t.cell, t.config.seed, t.fingerprint) not in done]
+
+    def start_folder(self, training: Training) -> Path:
+        """Return the run folder of a training that others start from."""
+        return self.folder / "pretrain" / self._name(training)
+
+    def checkpoints(self, training: Training) -> Checkpoints:
+        """Return the checkpoints of a training that may have been stopped."""
+        return Checkpoints(self.folder / "unfinished" / self._name(training))
+
+    def _name(self, training: Training) -> str:
+        """Return a folder name, which differs for other settings and for other data."""
+        data, model = training.cell[:2]
+        marks = f"{training.fingerprint[:8]}-{self.data.get(data, '')[:8]}"
+        return f"{data}-{model}-seed{training.config.seed}-{marks}".lower()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from training here, and remove what a killed process left.
+
+        The folder is locked, not the file: tables share starts, checkpoints and lines.
+        """
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = FolderLock(self.folder)
+        try:
+            whole, broken = _whole_lines(self.path)
+            with writing(self.path), self.path.open("ab") as file:
+                if broken:
+                    file.truncate(len(whole))
+                elif whole and not whole.endswith(b"\n"):
+                    file.write(b"\n")
+            yield
+        finally:
+            lock.release()
+
+    def add(self, line: Line) -> None:
+        """Write a line to the disk itself, before anything else begins."""
+        with writing(self.path), self.path.open("ab") as file:
+            file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.list.append(Result.of(line, self.path))
+
+
+def _read(path: Path) -> Iterator[Result]:
+    whole, _ = _whole_lines(path)
+    for number, text in enumerate(whole.split(b"\n"), 1):
+        try:
+            if text:
+                yield Result.of(json.loads(text), path)
+        except UserError as error:
+            raise UserError(f"{path}:{number}: {error}") from None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            reason = "not a line of results; remove it to go on"
+            raise UserError(f"{path}:{number}: {reason}") from error
+
+
+def _whole_lines(path: Path) -> tuple[bytes, bytes]:
+    """Return the whole lines of a file, and the rest if the writing of a line was cut short."""
+    try:
+        content = path.read_bytes() if path.exists() else b""
+    except OSError as error:
+        raise UserError(f"{path}: cannot read it: {error.strerror}") from error
+    whole, newline, last = content.rpartition(b"\n")
+    try:
+        json.loads(last or b"0")
+    except (ValueError, RecursionError):
+        return whole + newline, last
+    return content, b""

@@ -1,0 +1,13 @@
+"""Seconds as a person writes them."""
+
+from __future__ import annotations
+
+__all__ = ["duration"]
+
+
+def duration(seconds: float) -> str:
+    """Write a time in seconds, minutes or hours."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

@@ -27,7 +27,7 @@ T = TypeVar("T", Train, TrainConfig)
 
 # What may be said anew when a training goes on: none of it changes what was done already.
 RESUMABLE = {"--resume", "--checkpoint-every", "--device", "--kernels", "--threads", "--epochs"}
-RESUMABLE |= {"--json", "--no-json", "--help"}
+RESUMABLE |= {"--json", "--no-json", "--trust", "--no-trust", "--help"}
 
 # How the parser says that a value is no number.
 NO_NUMBER = {

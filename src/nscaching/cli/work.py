@@ -121,13 +121,14 @@ def train(
     return run
 
 
-def resume(path: str, checkpoint_every: float, given: dict[str, Any]) -> Run:
+def resume(path: str, checkpoint_every: float, given: dict[str, Any], trust: bool) -> Run:
     """Go on with a training, with a progress bar, until a signal comes."""
-    _, config = RunFolder(path).read_config()
+    _, config = RunFolder(path).read_config(trust)
     config = dataclasses.replace(config, epochs=given.get("epochs", config.epochs))
     with TrainingDisplay(f"{config.model} {config.sampler}", config) as display, Signals() as stop:
         run = resume_run(
             path,
+            trust=trust,
             checkpoint_every=checkpoint_every,
             begin=display.begin,
             **_heard(display, stop, f"to go on: {resume_command(path)}"),

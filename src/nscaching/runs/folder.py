@@ -18,6 +18,7 @@ from nscaching.config import TrainConfig
 from nscaching.errors import UserError, user_path
 from nscaching.files import PARTIAL, FolderLock, append_lines, free_path, own, read_lines, read_tensors, save_tensors, sync, writing
 from nscaching.data.graph import KnowledgeGraph, Source
+from nscaching.registry import refuse_outside_code
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import SCORES, remove_snapshots
 from nscaching.runs.settings import CONFIG, FORMAT, read_record, read_settings, write_config
@@ -211,8 +212,8 @@ class RunFolder:
         if state:
             save_tensors(self.path / CACHE, state)
 
-    def read_config(self) -> tuple[Source, TrainConfig]:
-        """Read the configuration."""
+    def read_config(self, trust: bool = False) -> tuple[Source, TrainConfig]:
+        """Read the configuration; refuse one that names outside code, unless ``trust`` is given."""
         self._check_is_run()
         own(self.path / CONFIG)
         written = read_record(self.path / CONFIG).get("format", FORMAT)
@@ -221,7 +222,10 @@ class RunFolder:
                 f"{self.path} has format {written!r}, this version of nscaching reads {FORMAT}: "
                 "use the version that wrote it"
             )
-        return read_settings(own(self.path / CONFIG))
+        source, config = read_settings(own(self.path / CONFIG))
+        if not trust:
+            refuse_outside_code(self.path / CONFIG, config.to_dict())
+        return source, config
 
     def read_history(self) -> list[dict[str, Any]]:
         """Read metrics.jsonl."""

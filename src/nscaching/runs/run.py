@@ -56,10 +56,14 @@ class Run:
     """The cache after some epochs."""
 
     @classmethod
-    def load(cls, path: str | Path, device: str = "auto") -> Run:
-        """Load a run folder; it holds everything, so the data need not be there any more."""
+    def load(cls, path: str | Path, device: str = "auto", trust: bool = False) -> Run:
+        """Load a run folder; it holds everything, so the data need not be there any more.
+
+        A folder whose configuration names code from outside the package is refused, unless
+        ``trust`` allows to run that code.
+        """
         folder = RunFolder(path)
-        source, config = folder.read_config()
+        source, config = folder.read_config(trust)
         graph, (parameters, epoch) = folder.read_graph(source), folder.read_model()
         try:
             check_sizes(config, graph, parameters)

@@ -21,6 +21,7 @@ from nscaching.kernels.dispatch import choose_device
 from nscaching.models import MODELS
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import Snapshots, read_scores
+from nscaching.registry import Registry
 from nscaching.runs.checkpoints import Checkpoints
 from nscaching.runs.folder import Record, RunFolder, resume_command
 from nscaching.runs.layout import MODEL
@@ -34,6 +35,9 @@ from nscaching.training.recorder import CHECKPOINT_SECONDS, Recording
 from nscaching.training.trainer import Progress, Trainer
 
 __all__ = ["differences", "resume", "train"]
+
+# The settings that name a class, or are one in Python.
+NAMED: dict[str, Registry[Any]] = {"model": MODELS, "sampler": SAMPLERS, "generator": MODELS}
 
 
 def train(
@@ -56,7 +60,8 @@ def train(
     """Train a model on a graph.
 
     ``settings`` are the fields of ``TrainConfig``, changed from ``config`` or else from the
-    defaults: ``train(graph, model="TransE", sampler="nscaching", epochs=100, seed=1)``. With
+    defaults: ``train(graph, model="TransE", sampler="nscaching", epochs=100, seed=1)``. ``model``,
+    ``sampler`` and ``generator`` may also be classes. With
     ``out`` the run folder is written while training goes on, with a checkpoint every so many
     seconds (0: none) from which ``resume`` goes on. Without, ``checkpoints`` may name a folder for
     them alone: where it has some, the same call goes on from them, and ``begin`` hears the records
@@ -109,13 +114,16 @@ def train(
 
 def _changed(config: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
     """Return the settings with some of them changed, and all names as they are written here."""
-    config = TrainConfig.from_dict({**config.to_dict(), **settings})
-    return dataclasses.replace(
-        config,
-        model=MODELS.canonical(config.model),
-        sampler=SAMPLERS.canonical(config.sampler),
-        generator=MODELS.canonical(config.generator),
-    )
+    classes = {
+        name: known.canonical(settings[name])
+        for name, known in NAMED.items()
+        if isinstance(settings.get(name), type)
+    }
+    config = TrainConfig.from_dict({**config.to_dict(), **settings, **classes})
+    names: dict[str, Any] = {
+        name: known.canonical(getattr(config, name)) for name, known in NAMED.items()
+    }
+    return dataclasses.replace(config, **names)
 
 
 def _record(trainer: Trainer) -> dict[str, Any]:
@@ -132,6 +140,7 @@ def resume(
     path: str | Path,
     *,
     epochs: int | None = None,
+    trust: bool = False,
     checkpoint_every: float = CHECKPOINT_SECONDS,
     begin: Callable[[list[Record]], None] | None = None,
     observe: Callable[[Record], None] | None = None,
@@ -144,15 +153,16 @@ def resume(
     """Go on with the training of a run folder where it was interrupted.
 
     Everything comes from the folder; ``device``, ``kernels`` and ``threads`` may be other than they
-    were, and ``epochs`` more, until the last of them is trained. ``begin`` hears the records of
-    before; ``say`` also what is wrong with a checkpoint, and what keeps the run from coming out as
-    it would have; the rest is as in ``train``.
+    were, and ``epochs`` more, until the last of them is trained. A folder that names code from
+    outside the package is refused, unless ``trust`` allows to run that code. ``begin`` hears the
+    records of before; ``say`` also what is wrong with a checkpoint, and what keeps the run from
+    coming out as it would have; the rest is as in ``train``.
     """
     folder = RunFolder(path)
     threads = torch.get_num_threads()
     try:
         folder.reopen()
-        source, before = folder.read_config()
+        source, before = folder.read_config(trust)
         if folder.finished:
             folder.close()
             raise UserError(

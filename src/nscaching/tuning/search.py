@@ -67,7 +67,10 @@ def check_optuna() -> None:
 
 
 def check_search(
-    space: str | Path | Mapping[str, Any], settings: Mapping[str, Any], trials: int
+    space: str | Path | Mapping[str, Any],
+    settings: Mapping[str, Any],
+    trials: int,
+    trust: bool = False,
 ) -> tuple[TrainConfig, Space]:
     """Return what is fixed and what is tuned; find what can be found wrong without the data."""
     check_optuna()
@@ -87,13 +90,13 @@ def check_search(
     choose_device(config.device)
     if not config.validate_every:
         raise UserError("--validate-every 0: a search is judged by validation")
-    tuned = make_space(space, config)
+    tuned = make_space(space, config, trust)
     tuned = {name: part for name, part in tuned.items() if name not in settings}
     if not tuned:
         raise UserError("nothing is left to tune: the settings fix all of the space")
     for name in ("pretrain", "generator_pretrain"):
         if path := getattr(config, name):
-            _, before = RunFolder(path).read_config()
+            _, before = RunFolder(path).read_config(trust=True)  # only its dim is looked at
             if "dim" in tuned:
                 what = f"{flag(name)} {path}: its dim is {before.dim}"
                 raise UserError(f"{what}: give --dim {before.dim}, so that it is not tuned")
@@ -106,6 +109,7 @@ def tune(
     trials: int = 50,
     *,
     out: str | Path | None = None,
+    trust: bool = False,
     watch: Watch | None = None,
     **settings: Any,  # noqa: ANN401  (fields of TrainConfig)
 ) -> Tuning:
@@ -114,9 +118,10 @@ def tune(
     ``space`` is "paper", "wide", a TOML file, or a table such as ``{"lr": [0.001, 0.01],
     "margin": {"low": 1.0, "high": 12.0}}``. ``settings`` are fields of ``TrainConfig`` that stay
     fixed. With ``out`` the search is kept in that folder, and goes on there when it is asked for
-    again: ``trials`` counts those of before too.
+    again: ``trials`` counts those of before too. ``trust`` allows a TOML file to name code from
+    outside the package.
     """
-    config, tuned = check_search(space, settings, trials)
+    config, tuned = check_search(space, settings, trials, trust)
     if not len(graph.valid):
         raise UserError(f"{graph.name} has no validation triples, which a search is judged by")
     from nscaching.tuning.result import Tuning

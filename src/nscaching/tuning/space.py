@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 from nscaching.config import TrainConfig, check_type, flag, read_toml
 from nscaching.errors import UserError, unknown, user_path
 from nscaching.models import MODELS
+from nscaching.registry import refuse_outside_code
 from nscaching.samplers import SAMPLERS
 from nscaching.training.objective import choose_objective
 
@@ -72,7 +73,9 @@ Space = dict[str, Choices | Range]
 """By the name of the hyperparameter."""
 
 
-def make_space(asked: str | Path | Mapping[str, Any], config: TrainConfig) -> Space:
+def make_space(
+    asked: str | Path | Mapping[str, Any], config: TrainConfig, trust: bool = False
+) -> Space:
     """Return the space by name, from a TOML file, or from a table of the same form.
 
     ``config`` holds all that is not tuned; it says which hyperparameters matter.
@@ -84,7 +87,10 @@ def make_space(asked: str | Path | Mapping[str, Any], config: TrainConfig) -> Sp
     path = user_path(asked)
     if path.suffix != ".toml" and not path.exists():
         raise UserError(f"{unknown('--space', str(asked), SPACES)}, or a file of yours: FILE.toml")
-    return _parse(read_toml(path), str(path), config)
+    values = read_toml(path)
+    if not trust:
+        refuse_outside_code(path, values)
+    return _parse(values, str(path), config)
 
 
 def _paper(config: TrainConfig) -> Space:

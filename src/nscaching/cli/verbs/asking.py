@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from nscaching.cli.verbs._base import Device, Json, RunPath
+from nscaching.cli.verbs._base import Device, Json, RunPath, Trust
 from nscaching.errors import UserError
 
 __all__ = ["Classify", "Evaluate", "Export", "Neighbours", "Predict"]
@@ -33,6 +33,7 @@ class Evaluate:
     """Memory for the scores of one chunk of queries."""
     device: Device = "auto"
     """Where to compute."""
+    trust: Trust = False
     json: Json = False
 
     def run(self) -> None:
@@ -42,7 +43,7 @@ class Evaluate:
 
         if self.memory_mb < 1:
             raise UserError(f"--memory-mb must be at least 1, not {self.memory_mb}")
-        run = Run.load(self.path, self.device)
+        run = Run.load(self.path, self.device, self.trust)
         options: dict[str, Any] = {"task": self.task}
         options |= {"filtered": not self.raw, "ties": self.ties, "budget": self.memory_mb << 20}
         show.evaluation(run, work.evaluate(run, self.split, options), self.json)
@@ -64,6 +65,7 @@ class Classify:
     """Which triples to classify."""
     device: Device = "auto"
     """Where to compute."""
+    trust: Trust = False
     json: Json = False
 
     def run(self) -> None:
@@ -71,7 +73,7 @@ class Classify:
         from nscaching.cli import show
         from nscaching.runs.run import Run
 
-        run = Run.load(self.path, self.device)
+        run = Run.load(self.path, self.device, self.trust)
         result = run.classify(self.split, self.task, self.relation or None)
         show.classification(run, result, self.json)
 
@@ -96,6 +98,7 @@ class Predict:
     """Leave known facts out, or mark them."""
     device: Device = "auto"
     """Where to compute."""
+    trust: Trust = False
     json: Json = False
 
     def run(self) -> None:
@@ -103,7 +106,7 @@ class Predict:
         from nscaching.cli import show
         from nscaching.runs.run import Run
 
-        run = Run.load(self.path, self.device)
+        run = Run.load(self.path, self.device, self.trust)
         answer = run.predict(
             self.head or None, self.relation or None, self.tail or None, self.top, self.known
         )
@@ -125,6 +128,7 @@ class Neighbours:
     """What nearness is: the angle between the vectors, or their Euclidean distance."""
     device: Device = "auto"
     """Where to compute."""
+    trust: Trust = False
     json: Json = False
 
     def run(self) -> None:
@@ -132,7 +136,7 @@ class Neighbours:
         from nscaching.cli import show
         from nscaching.runs.run import Run
 
-        run = Run.load(self.path, self.device)
+        run = Run.load(self.path, self.device, self.trust)
         show.neighbours(run.neighbours(self.name, self.top, self.by), self.json)
 
 
@@ -148,6 +152,7 @@ class Export:
     """File to write; its suffix says the format."""
     overwrite: bool = False
     """Replace the file if it exists."""
+    trust: Trust = False
     json: Json = False
 
     def run(self) -> None:
@@ -155,5 +160,5 @@ class Export:
         from nscaching.cli import show, work
         from nscaching.runs.run import Run
 
-        run = Run.load(self.path, "cpu")
+        run = Run.load(self.path, "cpu", self.trust)
         show.export(run, work.export(run, self.to, self.overwrite), self.json)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nscaching.cli.verbs._base import Device, Json, RunPath
+from nscaching.cli.verbs._base import Device, Json, RunPath, Trust
 
 __all__ = ["Inspect"]
 
@@ -34,6 +34,7 @@ class Inspect:
     """Seed of --sample."""
     device: Device = "auto"
     """Where to compute."""
+    trust: Trust = False
     json: Json = False
 
     def run(self) -> None:
@@ -41,7 +42,7 @@ class Inspect:
         from nscaching.cli import show_cache
         from nscaching.runs.run import Run
 
-        found = Run.load(self.path, self.device).inspect(
+        found = Run.load(self.path, self.device, self.trust).inspect(
             self.head or None,
             self.relation or None,
             self.tail or None,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import OmitArgPrefixes, Positional, Suppress, arg
 
-from nscaching.cli.verbs._base import Json
+from nscaching.cli.verbs._base import Json, Trust
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError, user_path
 from nscaching.probes import ProbeConfig
+from nscaching.registry import refuse_outside_code
 
 __all__ = ["Compare", "Datasets", "Demo", "Train"]
 
@@ -67,6 +69,7 @@ class Train:
     resume: str = ""
     """Run folder of an interrupted training to go on with: everything comes from there, but
     --epochs may be more."""
+    trust: Trust = False
     json: Json = False
     given: Suppress[tuple[str, ...]] = ()
     """Which settings the command line names."""
@@ -79,6 +82,9 @@ class Train:
         if self.resume:
             self._go_on()
             return
+        if self.config and not self.trust:
+            typed = dict.fromkeys(self.given, "")  # is trust enough
+            refuse_outside_code(self.config, dataclasses.asdict(self.settings) | typed)
         if not self.where:
             raise UserError("say what to train on: a known data set, a folder or a file")
         work.check(self.settings, self.out, self.overwrite)
@@ -106,7 +112,7 @@ class Train:
         if self.where:
             raise UserError(f"--resume takes the data from the run folder: leave out {self.where}")
         given = {name: getattr(self.settings, name) for name in self.given}
-        show.run(work.resume(self.resume, self.checkpoint_every, given), self.json)
+        show.run(work.resume(self.resume, self.checkpoint_every, given, self.trust), self.json)
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,7 @@ class Compare:
     """Image to write; empty: compare.png, or the next free name."""
     overwrite: bool = False
     """Replace the image if it exists."""
+    trust: Trust = False
     json: Json = False
 
     def run(self) -> None:
@@ -129,7 +136,7 @@ class Compare:
         from nscaching.files import free_path
         from nscaching.runs.run import Run
 
-        runs = [Run.load(path, "cpu") for path in self.paths]
+        runs = [Run.load(path, "cpu", self.trust) for path in self.paths]
         plot = user_path(self.plot) if self.plot else free_path(Path("compare.png"))
         show.comparison(runs, work.compare(runs, plot, self.overwrite), self.json)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nscaching.cli.verbs._base import Device, Json, RunPath
+from nscaching.cli.verbs._base import Device, Json, RunPath, Trust
 
 __all__ = ["Report"]
 
@@ -23,6 +23,7 @@ class Report:
     """Replace any other file if it exists."""
     device: Device = "auto"
     """Where to compute."""
+    trust: Trust = False
     json: Json = False
 
     def run(self) -> None:
@@ -31,7 +32,7 @@ class Report:
         from nscaching.cli.tables import print_json, say
         from nscaching.runs.run import Run
 
-        run = Run.load(self.path, self.device)
+        run = Run.load(self.path, self.device, self.trust)
         with when_slow("ranking for the report") as progress:
             file = run.report(self.out, self.overwrite, progress)
         if self.json:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from tyro.conf import OmitArgPrefixes, Positional, Suppress, arg
 
-from nscaching.cli.verbs._base import Json
+from nscaching.cli.verbs._base import Json, Trust
 from nscaching.config import TrainConfig
 from nscaching.errors import user_path
 
@@ -41,6 +41,7 @@ class Tune:
     """Seed by which a single file is split 90/5/5."""
     literals: bool = False
     """Take the literals of RDF files for entities, too; else triples with one are left out."""
+    trust: Trust = False
     json: Json = False
     given: Suppress[tuple[str, ...]] = ()
     """Which settings the command line names."""
@@ -51,7 +52,7 @@ class Tune:
         from nscaching.tuning import check_search, tune
 
         fixed = {name: getattr(self.settings, name) for name in self.given}
-        config, space = check_search(self.space, fixed, self.trials)
+        config, space = check_search(self.space, fixed, self.trials, self.trust)
         from nscaching.cli import show_tuning  # it needs optuna
         from nscaching.cli.tuning_display import TuningDisplay
         from nscaching.tuning.result import PLOT, default_out
@@ -65,7 +66,10 @@ class Tune:
         out = user_path(self.out) if self.out else default_out(graph, config, self.space)
         with TuningDisplay(f"{config.model} {config.sampler}") as display:
             try:
-                tuning = tune(graph, self.space, self.trials, out=out, watch=display, **fixed)
+                tuning = tune(
+                    graph, self.space, self.trials,
+                    out=out, trust=self.trust, watch=display, **fixed,
+                )  # fmt: skip
             except KeyboardInterrupt:
                 display.stopped(out)
                 raise

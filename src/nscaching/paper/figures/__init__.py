@@ -38,13 +38,15 @@ def draw(
     head: str | None = None,
     relation: str | None = None,
     tail: str | None = None,
+    trust: bool = False,
 ) -> Drawn:
     """Draw a figure of runs as PNG, SVG and, the data behind it, CSV.
 
     ``out`` is a folder (one that exists, or a name that ends in "/"), in which the files are named
     by the kind, or else how their names begin. Where runs need several figures, such as one for
     each scoring function, that is added to the names. ``progress`` hears (steps done, in all).
-    The figure "cache" is of (head, relation, ?) or of (?, relation, tail).
+    The figure "cache" is of (head, relation, ?) or of (?, relation, tail). ``trust`` allows run
+    folders to name code from outside the package.
     """
     if kind not in KINDS:
         raise unknown("figure", kind, KINDS)
@@ -59,7 +61,7 @@ def draw(
 
     report = progress or (lambda done, of: None)
     drawn, steps = Drawn(), len(several) + 1
-    logs = read(several, drawn.notes, lambda done: report(done, steps))
+    logs = read(several, drawn.notes, lambda done: report(done, steps), trust)
     pages: list[Page] = import_module(f"{__name__}.{kind}").pages(logs, drawn.notes, **asked)
     prefixes = [_prefix(out, kind, suffix) for suffix in distinct([p.suffix for p in pages])]
     files = [[Path(f"{prefix}.{end}") for end in ("png", "svg", "csv")] for prefix in prefixes]

@@ -165,7 +165,7 @@ def _config(
     folder = user_path(asked.presets) if asked.presets else presets.FOLDER
     name = f"{data}-{model}".lower()
     try:
-        where, config = presets.load(name, protocol, folder)
+        where, config = presets.load(name, protocol, folder, asked.trust)
     except UserError as error:
         if name in presets.names(folder) or not folder.is_dir():
             raise

@@ -57,7 +57,7 @@ def presets(tmp_path):
 @pytest.fixture
 def small(monkeypatch):
     """Let `world` be a graph on which a training takes milliseconds."""
-    monkeypatch.setattr(loop.work, "load", lambda name: GRAPH)
+    monkeypatch.setattr(loop, "load_graph", lambda name: GRAPH)
 
 
 @pytest.fixture
@@ -360,7 +360,7 @@ def test_lines_of_other_data_are_trained_again_and_left_out(make, monkeypatch):
     few |= {"protocol": ("paper",)}
     first, _ = make(**few, seeds=2)
     before = [row.to_dict() for row in first.rows]
-    monkeypatch.setattr(loop.work, "load", lambda name: OTHER)
+    monkeypatch.setattr(loop, "load_graph", lambda name: OTHER)
     made, said = make(**few)
     assert said[0] == "2 trainings in all, 0 of them done already"
     assert made.trained == 2
@@ -377,7 +377,7 @@ def test_lines_of_other_data_are_trained_again_and_left_out(make, monkeypatch):
     made, _ = make(**few, seeds=2, table_only=True)
     assert made.table.read_text() == text
     # A table of the first data needs no more training.
-    monkeypatch.setattr(loop.work, "load", lambda name: GRAPH)
+    monkeypatch.setattr(loop, "load_graph", lambda name: GRAPH)
     made, _ = make(**few, seeds=2)
     assert made.trained == 0
     assert [row.to_dict() for row in made.rows] == before
@@ -390,7 +390,7 @@ def test_a_training_on_other_data_does_not_go_on(make, monkeypatch):
         patch.setattr(loop, "Signals", lambda limit: contextlib.nullcontext(Unheard(2)))
         with pytest.raises(Stopped):
             make(**asked)
-    monkeypatch.setattr(loop.work, "load", lambda name: OTHER)
+    monkeypatch.setattr(loop, "load_graph", lambda name: OTHER)
     made, said = make(**asked)
     assert (made.trained, made.failed) == (1, [])
     assert not any("goes on" in text for text in said)
@@ -641,7 +641,7 @@ def test_a_training_serves_both_tables(make, monkeypatch, tmp_path):
     make(**few)
     made, _ = make(CLASSES, **few)
     assert made.trained == 1
-    monkeypatch.setattr(loop.work, "load", lambda name: labelled)
+    monkeypatch.setattr(loop, "load_graph", lambda name: labelled)
     made, _ = make(out="other", **few)
     (one,) = lines(made.lines)
     run = train(labelled, TrainConfig.from_dict(one["settings"]))

@@ -1,4 +1,4 @@
-"""What the verbs share: a verb is a dataclass whose fields are its flags."""
+"""A verb is a dataclass: its fields are the flags of the command line."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from typing import Annotated, Literal, Protocol
 
 from tyro.conf import Positional, arg
 
-__all__ = ["Device", "Json", "RunPath", "Trust", "Verb"]
+__all__ = ["Device", "Json", "RunPath", "RunPaths", "Trust", "Verb", "Where"]
 
+Where = Annotated[
+    Positional[str],
+    arg(metavar="WHERE", help="A known data set, a folder with train/valid/test, or a file."),
+]
 RunPath = Annotated[Positional[Path], arg(metavar="RUN", help="A run folder.")]
+RunPaths = Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN", help="Run folders.")]
 Json = Annotated[bool, arg(help="Print JSON on standard output instead of a table.")]
 Trust = Annotated[
     bool, arg(help="Run code from outside the package that a run folder or a file names.")
@@ -18,7 +23,7 @@ Device = Literal["auto", "cpu", "cuda"]
 
 
 class Verb(Protocol):
-    """Something a user can ask for."""
+    """What a user can ask the command line for."""
 
     def run(self) -> None:
-        """Do it."""
+        """Call the library and print the result."""

@@ -48,7 +48,7 @@ class Tune:
 
     def run(self) -> None:
         """Search, showing progress, and print what was found."""
-        from nscaching.cli import show, work
+        from nscaching.cli.loading import describe_graph, load_graph
         from nscaching.tuning import check_search, tune
 
         fixed = {name: getattr(self.settings, name) for name in self.given}
@@ -60,8 +60,8 @@ class Tune:
 
         if self.out:
             StudyFolder(user_path(self.out)).check()
-        graph = work.load(self.where, self.labels, self.split_seed, self.literals)
-        show.graph(graph)
+        graph = load_graph(self.where, self.labels, self.split_seed, self.literals)
+        describe_graph(graph)
         show_tuning.space(space)
         out = user_path(self.out) if self.out else default_out(graph, config, self.space)
         with TuningDisplay(f"{config.model} {config.sampler}") as display:

@@ -15,9 +15,10 @@ from typing import Any
 import torch
 
 from nscaching import __version__
-from nscaching.cli import work
+from nscaching.cli.loading import load_graph
 from nscaching.cli.progress import SeriesDisplay, duration
 from nscaching.cli.signals import Signals
+from nscaching.cli.watched_training import progress_and_signals
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import Stopped, UserError
 from nscaching.evaluation.ranking import METRICS
@@ -103,7 +104,7 @@ def _train_missing(
     stop: Signals,
 ) -> None:
     names = dict.fromkeys(training.cell.data for training in wanted)
-    graphs = {name: work.load(name) for name in names}
+    graphs = {name: load_graph(name) for name in names}
     store.data |= {name: graph.fingerprint for name, graph in graphs.items()}
     missing = _missing(wanted, store)
     say(f"{len(wanted)} trainings in all, {len(wanted) - len(missing)} of them done already")
@@ -180,7 +181,7 @@ def _train(
     with SeriesDisplay(name, config) as display:
         run = train(
             graph, config, checkpoints=unfinished(store, training).folder.parent,
-            begin=display.begin, observe=observe, progress=work.answering(display, stop),
+            begin=display.begin, observe=observe, progress=progress_and_signals(display, stop),
             stop=stop, say=say,
         )  # fmt: skip
     measured = _measure(run, store.task)

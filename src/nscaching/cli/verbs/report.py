@@ -1,9 +1,10 @@
-"""The verb that writes a report."""
+"""The verb ``report``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nscaching.cli.tables import print_json, say
 from nscaching.cli.verbs._base import Device, Json, RunPath, Trust
 
 __all__ = ["Report"]
@@ -27,9 +28,8 @@ class Report:
     json: Json = False
 
     def run(self) -> None:
-        """Write it, showing progress if it takes long."""
+        """Write the report, showing progress if it takes long, and print its path."""
         from nscaching.cli.progress import when_slow
-        from nscaching.cli.tables import print_json, say
         from nscaching.runs.run import Run
 
         run = Run.load(self.path, self.device, self.trust)

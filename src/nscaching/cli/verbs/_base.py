@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from tyro.conf import Positional, arg
 
-__all__ = ["Device", "Json", "RunPath", "RunPaths", "Trust", "Verb", "Where"]
+from nscaching.cli.tables import print_json
+
+if TYPE_CHECKING:
+    from nscaching.runs.run import Run
+
+__all__ = ["AskRun", "Json", "RunPath", "RunPaths", "Trust", "Verb", "Where"]
 
 Where = Annotated[
     Positional[str],
@@ -19,7 +25,6 @@ Json = Annotated[bool, arg(help="Print JSON on standard output instead of a tabl
 Trust = Annotated[
     bool, arg(help="Run code from outside the package that a run folder or a file names.")
 ]
-Device = Literal["auto", "cpu", "cuda"]
 
 
 class Verb(Protocol):
@@ -27,3 +32,33 @@ class Verb(Protocol):
 
     def run(self) -> None:
         """Call the library and print the result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskRun:
+    """A verb that loads a run, asks it and prints the answer."""
+
+    path: RunPath
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute."""
+    trust: Trust = False
+    json: Json = False
+
+    def run(self) -> None:
+        """Load the run, ask it, and print JSON or a table."""
+        from nscaching.runs.run import Run
+
+        run = Run.load(self.path, self.device, self.trust)
+        result = self.ask(run)
+        if self.json:
+            print_json(result)
+        else:
+            self.show(run, result)
+
+    def ask(self, run: Run) -> dict[str, Any]:
+        """Return the answer of the run, as JSON has it."""
+        raise NotImplementedError
+
+    def show(self, run: Run, result: dict[str, Any]) -> None:
+        """Print the answer for people."""
+        raise NotImplementedError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from nscaching.cli.tables import print_json, print_table, say
-from nscaching.cli.verbs._base import Device, Json, RunPath, Trust
+from nscaching.cli.tables import print_table, say
+from nscaching.cli.verbs._base import AskRun
 from nscaching.cli.verbs.evaluate import largest_parts, say_more
 
 if TYPE_CHECKING:
@@ -15,36 +15,29 @@ if TYPE_CHECKING:
 __all__ = ["Classify"]
 
 
-@dataclass(frozen=True)
-class Classify:
+@dataclass(frozen=True, kw_only=True)
+class Classify(AskRun):
     """Tell true from false triples, by a threshold per relation fitted on validation.
 
     nscaching classify runs/x --task entities --relation in_subregion
     """
 
-    path: RunPath
     task: Literal["triples", "entities", "linking"] = "triples"
     """Is a triple true? With --relation: which class is an entity of, which two are the same?"""
     relation: str = ""
     """What says of which class an entity is (such as IsA), or that two are the same (EqualTo)."""
     split: Literal["valid", "test"] = "test"
     """Which triples to classify."""
-    device: Device = "auto"
-    """Where to compute."""
-    trust: Trust = False
-    json: Json = False
 
-    def run(self) -> None:
-        """Classify, and print the accuracy."""
-        from nscaching.runs.run import Run
-
-        run = Run.load(self.path, self.device, self.trust)
+    def ask(self, run: Run) -> dict[str, Any]:
+        """Classify the triples of the split."""
         result = run.classify(self.split, self.task, self.relation or None)
+        return {"run": str(run.path), **result}
+
+    def show(self, run: Run, result: dict[str, Any]) -> None:
+        """Print the table of the task."""
         tables = {"triples": _print_triples, "entities": _print_entities, "linking": _print_pairs}
-        if self.json:
-            print_json({"run": str(run.path), **result})
-        else:
-            tables[self.task](run, result)
+        tables[self.task](run, result)
 
 
 def _print_triples(run: Run, result: dict[str, Any]) -> None:

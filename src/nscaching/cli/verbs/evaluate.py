@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from nscaching.cli.tables import HEADINGS, metric_cells, print_json, print_table, say
-from nscaching.cli.verbs._base import Device, Json, RunPath, Trust
+from nscaching.cli.tables import HEADINGS, metric_cells, print_table, say
+from nscaching.cli.verbs._base import AskRun
 from nscaching.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,14 +18,13 @@ MOST = 12
 """The number of relations or classes that a table shows."""
 
 
-@dataclass(frozen=True)
-class Evaluate:
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(AskRun):
     """Rank the triples of a split: MRR, MR, Hit@1/3/10, by side, mapping class and relation.
 
     nscaching evaluate runs/x --split test --json
     """
 
-    path: RunPath
     task: Literal["links", "relations"] = "links"
     """What to rank: the head and the tail among all entities, or the relation of (h, ?, t)."""
     split: Literal["train", "valid", "test"] = "test"
@@ -36,19 +35,13 @@ class Evaluate:
     """How equal scores rank."""
     memory_mb: int = 512
     """Memory for the scores of one chunk of queries."""
-    device: Device = "auto"
-    """Where to compute."""
-    trust: Trust = False
-    json: Json = False
 
-    def run(self) -> None:
-        """Rank with a progress bar, and print the metrics."""
+    def ask(self, run: Run) -> dict[str, Any]:
+        """Rank with a progress bar."""
         from nscaching.cli.progress import counting
-        from nscaching.runs.run import Run
 
         if self.memory_mb < 1:
             raise UserError(f"--memory-mb must be at least 1, not {self.memory_mb}")
-        run = Run.load(self.path, self.device, self.trust)
         with counting(f"ranking {self.split}") as progress:
             result = run.evaluate(
                 self.split,
@@ -58,26 +51,22 @@ class Evaluate:
                 budget=self.memory_mb << 20,
                 progress=progress,
             )
-        if self.json:
-            print_json({"run": str(run.path), **result})
-        else:
-            _print_ranking(run, result)
+        return {"run": str(run.path), **result}
 
-
-def _print_ranking(run: Run, result: dict[str, Any]) -> None:
-    """Print the metrics over all triples, then by side, mapping class and relation."""
-    rows = [["all", f"{result['triples']:,}", *metric_cells(result)]]
-    for side, values in result.get("by_side", {}).items():
-        rows.append([f"{side} side", "", *metric_cells(values)])
-    relations, more = largest_parts(result["by_relation"])
-    labelled = [(run.graph.labels.get(name, name), values) for name, values in relations]
-    for name, values in [*result.get("by_class", {}).items(), *labelled]:
-        rows.append([name, f"{values['triples']:,}", *metric_cells(values)])
-    mode = "filtered" if result["filtered"] else "raw"
-    what = " relations," if result.get("task") == "relations" else ""
-    title = f"{run.name}:{what} {result['split']}, {mode}, {result['ties']} ties"
-    print_table(["", "triples", *HEADINGS.values()], rows, title)
-    say_more(more, "relations")
+    def show(self, run: Run, result: dict[str, Any]) -> None:
+        """Print the metrics over all triples, then by side, mapping class and relation."""
+        rows = [["all", f"{result['triples']:,}", *metric_cells(result)]]
+        for side, values in result.get("by_side", {}).items():
+            rows.append([f"{side} side", "", *metric_cells(values)])
+        relations, more = largest_parts(result["by_relation"])
+        labelled = [(run.graph.labels.get(name, name), values) for name, values in relations]
+        for name, values in [*result.get("by_class", {}).items(), *labelled]:
+            rows.append([name, f"{values['triples']:,}", *metric_cells(values)])
+        mode = "filtered" if result["filtered"] else "raw"
+        what = " relations," if self.task == "relations" else ""
+        title = f"{run.name}:{what} {result['split']}, {mode}, {result['ties']} ties"
+        print_table(["", "triples", *HEADINGS.values()], rows, title)
+        say_more(more, "relations")
 
 
 def largest_parts(parts: dict[str, Any]) -> tuple[list[tuple[str, Any]], int]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nscaching.cli.tables import print_json, print_table, say
-from nscaching.cli.verbs._base import Device, Json, RunPath, Trust
+from nscaching.cli.tables import print_table, say
+from nscaching.cli.verbs._base import AskRun
 from nscaching.data.readers.prefixes import is_short_form
 from nscaching.runs.escaping import shorten
+
+if TYPE_CHECKING:
+    from nscaching.runs.run import Run
 
 __all__ = ["Inspect"]
 
@@ -16,14 +19,13 @@ LONGEST = 80
 """Characters of a name that are shown; JSON has all of them."""
 
 
-@dataclass(frozen=True)
-class Inspect:
+@dataclass(frozen=True, kw_only=True)
+class Inspect(AskRun):
     """Show the cached negatives of (head, relation, ?) or of (?, relation, tail), by name.
 
     nscaching inspect runs/x --head Portugal --relation borders --sample 5
     """
 
-    path: RunPath
     head: str = ""
     """The head entity of (head, relation, ?), by name or label."""
     relation: str = ""
@@ -39,16 +41,10 @@ class Inspect:
     """Show so many entities of each epoch, those that the run's model scores best; None: all."""
     seed: int = 0
     """Seed of --sample."""
-    device: Device = "auto"
-    """Where to compute."""
-    trust: Trust = False
-    json: Json = False
 
-    def run(self) -> None:
-        """Read the cache, and print its entities."""
-        from nscaching.runs.run import Run
-
-        found = Run.load(self.path, self.device, self.trust).inspect(
+    def ask(self, run: Run) -> dict[str, Any]:
+        """Read the cache."""
+        return run.inspect(
             self.head or None,
             self.relation or None,
             self.tail or None,
@@ -57,42 +53,40 @@ class Inspect:
             top=self.top,
             seed=self.seed,
         )
-        if self.json:
-            print_json(found)
+
+    def show(self, run: Run, result: dict[str, Any]) -> None:
+        """Print a line for each entity of one epoch, or a line for each of several epochs."""
+        asked = ", ".join(_short(result[part] or "?") for part in ("head", "relation", "tail"))
+        side = "tails" if result["tail"] is None else "heads"
+        of_relation = f"{side} of {_short(result['relation'])} in training"
+        epochs = result["epochs"]
+        if len(epochs) == 1:
+            _print_epoch(epochs[0], asked, of_relation)
         else:
-            _print_cache(found)
+            _print_epochs(epochs, asked, side)
+            say(f"{side}: how many of them are {of_relation}")
+        others = sorted(set(result["recorded"]) - {e["epoch"] for e in epochs})
+        if others:
+            recorded = ", ".join(map(str, others))
+            say(f"other recorded epochs: {recorded}; --sample 5 shows all together")
 
 
-def _print_cache(found: dict[str, Any]) -> None:
-    """Print a line for each entity of one epoch, or a line for each of several epochs."""
-    asked = ", ".join(_short(found[part] or "?") for part in ("head", "relation", "tail"))
-    side = "tails" if found["tail"] is None else "heads"
-    of_relation = f"{side} of {_short(found['relation'])} in training"
-    epochs = found["epochs"]
-    if len(epochs) == 1:
-        (only,) = epochs
-        rows = [[_named(e), f"{e['score']:.3f}", e["known"]] for e in only["entities"]]
-        print_table([f"({asked}) at epoch {only['epoch']}", "score", "known"], rows)
-        say(
-            f"{only['distinct']} entities in {only['slots']} slots; "
-            f"{only['known']} of them make known triples, {only['of_relation']} are {of_relation}"
-        )
-    else:
-        rows = [
-            [
-                str(e["epoch"]),
-                f"{e['known']}/{e['distinct']}",
-                f"{e['of_relation']}/{e['distinct']}",
-                ", ".join(map(_marked, e["entities"])),
-            ]
-            for e in epochs
-        ]
-        print_table(["epoch", "known", side, f"cache of ({asked})"], rows, words=[3])
-        say("known: how many of all cached entities make known triples; here * marks them")
-        say(f"{side}: how many of them are {of_relation}")
-    others = sorted(set(found["recorded"]) - {e["epoch"] for e in epochs})
-    if others:
-        say(f"other recorded epochs: {', '.join(map(str, others))}; --sample 5 shows all together")
+def _print_epoch(epoch: dict[str, Any], asked: str, of_relation: str) -> None:
+    rows = [[_named(e), f"{e['score']:.3f}", e["known"]] for e in epoch["entities"]]
+    print_table([f"({asked}) at epoch {epoch['epoch']}", "score", "known"], rows)
+    say(
+        f"{epoch['distinct']} entities in {epoch['slots']} slots; "
+        f"{epoch['known']} of them make known triples, {epoch['of_relation']} are {of_relation}"
+    )
+
+
+def _print_epochs(epochs: list[dict[str, Any]], asked: str, side: str) -> None:
+    rows = []
+    for e in epochs:
+        shares = [f"{e[count]}/{e['distinct']}" for count in ("known", "of_relation")]
+        rows.append([str(e["epoch"]), *shares, ", ".join(map(_marked, e["entities"]))])
+    print_table(["epoch", "known", side, f"cache of ({asked})"], rows, words=[3])
+    say("known: how many of all cached entities make known triples; here * marks them")
 
 
 def _short(name: str) -> str:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from nscaching.cli.tables import print_json, print_table, say
-from nscaching.cli.verbs._base import Device, Json, RunPath, Trust
+from nscaching.cli.tables import print_table, say
+from nscaching.cli.verbs._base import AskRun
 from nscaching.data.readers.prefixes import is_short_form
+
+if TYPE_CHECKING:
+    from nscaching.runs.run import Run
 
 __all__ = ["Predict", "numbered", "print_answers"]
 
 
-@dataclass(frozen=True)
-class Predict:
+@dataclass(frozen=True, kw_only=True)
+class Predict(AskRun):
     """Answer a triple with one gap, or judge a whole one; names or labels.
 
     nscaching predict runs/x --head Portugal --relation borders --top 5
     """
 
-    path: RunPath
     head: str = ""
     """The head entity, by name or label; --head=NAME where it begins with a dash."""
     relation: str = ""
@@ -30,25 +32,18 @@ class Predict:
     """How many answers."""
     known: Literal["hide", "mark"] = "hide"
     """Leave known facts out, or mark them."""
-    device: Device = "auto"
-    """Where to compute."""
-    trust: Trust = False
-    json: Json = False
 
-    def run(self) -> None:
-        """Predict, and print the answers or the judgement."""
-        from nscaching.runs.run import Run
+    def ask(self, run: Run) -> dict[str, Any]:
+        """Predict what is left out, or judge the triple."""
+        head, relation, tail = self.head or None, self.relation or None, self.tail or None
+        return run.predict(head, relation, tail, self.top, self.known)
 
-        run = Run.load(self.path, self.device, self.trust)
-        answer = run.predict(
-            self.head or None, self.relation or None, self.tail or None, self.top, self.known
-        )
-        if self.json:
-            print_json(answer)
-        elif "answers" in answer:
-            print_answers(answer)
+    def show(self, run: Run, result: dict[str, Any]) -> None:
+        """Print the answers, or the judgement."""
+        if "answers" in result:
+            print_answers(result)
         else:
-            _print_judgement(answer)
+            _print_judgement(result)
 
 
 def _asked(answer: dict[str, Any]) -> str:

@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from nscaching.runs.run import Run
     from nscaching.training.memory import Statement
 
-__all__ = ["Train"]
+__all__ = ["Train", "print_memory"]
 
 # The flags that go with --resume: none of them changes the steps that are done.
-RESUMABLE = (
-    "resume",
-    "epochs",
-    "device",
-    "kernels",
-    "threads",
+RESUMABLE = {
     "checkpoint_every",
-    "trust",
+    "device",
+    "epochs",
     "json",
-)
+    "kernels",
+    "resume",
+    "threads",
+    "trust",
+}
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class Train:
 
         plan = Plan(graph, self.settings, len(self.probes.snapshots))
         found = state(plan, user_path(out))
-        _print_memory(found, self.json)
+        print_memory(found, self.json)
         place = found.lacking()
         if place is not None:
             raise UserError(refusal(plan, found, place))
@@ -228,7 +228,7 @@ def _differing(one: object, other: object) -> list[str]:
     return [name for name in names if getattr(one, name) != getattr(other, name)]
 
 
-def _print_memory(found: Statement, as_json: bool) -> None:
+def print_memory(found: Statement, as_json: bool) -> None:
     """Print what a training run would need, and what is there."""
     from nscaching.training.memory import readable
 

@@ -73,7 +73,7 @@ def in_pieces(path, stop, **settings):
             if stops == 0:
                 train(GRAPH, out=path, listener=listener, checkpoint_every=0, **settings)
             else:
-                resume(path, listener=listener, checkpoint_every=0)
+                resume(path, trust=True, listener=listener, checkpoint_every=0)
             return stops
         except Stopped:
             stops += 1

@@ -19,8 +19,8 @@ import pytest
 
 from nscaching import Run, TrainConfig, __version__
 from nscaching.cli import main as cli
-from nscaching.cli import show
 from nscaching.cli.main import VERBS, main
+from nscaching.cli.verbs.demo import print_results
 from nscaching.config import flag, write_toml
 from nscaching.data import datasets
 from nscaching.errors import UserError
@@ -434,7 +434,7 @@ def test_demo(tmp_path, ask, capsys):
     assert stop.value.code == 2  # and nothing is trained over it
     runs = [Run.load("here/nscaching"), Run.load("here/bernoulli")]
     capsys.readouterr()
-    show.demonstration(runs, tmp_path / "plot.png", found["answers"], as_json=False)
+    print_results(runs, tmp_path / "plot.png", found["answers"])
     out = capsys.readouterr().out
     assert "(Madagascar, speaks, ?)" in out
     assert "run folders: here/nscaching, here/bernoulli" in out

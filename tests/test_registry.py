@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 
 import pytest
+import torch
 
+from helpers import TINY, random_graph
+from nscaching import Run, train
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError
 from nscaching.models import MODELS, Model
@@ -13,6 +16,7 @@ from nscaching.models.transe import TransE
 from nscaching.registry import Registry
 from nscaching.samplers import SAMPLERS, Sampler
 from nscaching.samplers.cached import NSCaching
+from nscaching.samplers.fixed import Uniform
 
 MODULE = """
 from nscaching.models.transe import TransE
@@ -119,3 +123,81 @@ def test_a_name_is_given_once():
 def test_the_defaults_are_registered():
     assert TrainConfig().model in MODELS.names()
     assert TrainConfig().sampler in SAMPLERS.names()
+
+
+# Classes instead of names.
+
+
+class Passed(TransE):
+    """A model of this module."""
+
+
+class Incomplete(Model):
+    """A model without a score."""
+
+
+def test_a_class_of_the_package_has_its_name():
+    assert MODELS.canonical(TransE) == "TransE"
+    assert MODELS.get(TransE) is TransE
+    assert SAMPLERS.canonical(NSCaching) == "nscaching"
+
+
+def test_a_class_has_a_spec_that_finds_it_again():
+    assert MODELS.canonical(Passed) == f"{__name__}:Passed"
+    assert MODELS.get(Passed) is MODELS.get(f"{__name__}:Passed") is Passed
+
+
+def test_a_class_that_cannot_be_passed():
+    with pytest.raises(UserError, match=r"^model 'Incomplete' is not a complete subclass of Model"):
+        MODELS.get(Incomplete)
+    with pytest.raises(UserError, match=r"^sampler 'Passed' is not a complete subclass of Sampler"):
+        train(random_graph(), **TINY, sampler=Passed)
+    with pytest.raises(UserError, match="must be of type str, not 3"):
+        train(random_graph(), **TINY, model=3)
+
+
+def test_classes_go_where_names_go(tmp_path):
+    class Local(TransE):
+        pass
+
+    class Draw(Uniform):
+        pass
+
+    plain = {**TINY, "kernels": "reference"}  # the compiled ones know the package's own classes
+    by_name = train(random_graph(), **plain, model="TransE", sampler="uniform")
+    run = train(random_graph(), **plain, model=Local, sampler=Draw, out=tmp_path / "run")
+    assert type(run.model) is Local
+    assert torch.equal(run.model.entity, by_name.model.entity)
+    assert run.evaluate() == by_name.evaluate()
+    function = "test_classes_go_where_names_go.<locals>"
+    assert run.config.model == f"{__name__}:{function}.Local"
+    assert run.config.sampler == f"{__name__}:{function}.Draw"
+    assert type(Run.load(tmp_path / "run", trust=True).model) is Local  # in this process
+    generated = train(random_graph(), **TINY, sampler="kbgan", generator=Passed)
+    assert generated.config.generator == f"{__name__}:Passed"
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ("users_own:make.<locals>.Mine", "the class was defined inside a function"),
+        ("__main__:NoSuchModel", "the class was defined in a notebook or a script"),
+    ],
+)
+def test_a_class_that_cannot_be_imported_again(mine, spec, reason):
+    message = f"^cannot load model '{spec}': {reason}; define it in a module or a file$"
+    with pytest.raises(UserError, match=message):
+        MODELS.get(spec)
+
+
+def test_a_class_of_a_users_file_is_named_by_the_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MODULE)
+    cls = MODELS.get("mine.py:Mine")
+    assert MODELS.canonical(cls) == f"{tmp_path / 'mine.py'}:Mine"
+    assert MODELS.get(f"{tmp_path / 'mine.py'}:Mine") is cls
+
+
+def test_a_class_within_a_class(mine, tmp_path):
+    (tmp_path / "users_own.py").write_text(f"{MODULE}\nclass Outer:\n    Inner = Mine\n")
+    assert issubclass(MODELS.get("users_own:Outer.Inner"), TransE)

@@ -63,7 +63,7 @@ def presets(tmp_path):
 @pytest.fixture
 def small(monkeypatch):
     """Let `world` be a graph on which a training takes milliseconds, on the command line too."""
-    monkeypatch.setattr(show_reproduce.work, "load", lambda name: GRAPH)
+    monkeypatch.setattr(show_reproduce, "load_graph", lambda name: GRAPH)
 
 
 class Listener(ReproduceListener):

@@ -1,40 +1,60 @@
-"""Name → class. Models and samplers register themselves.
+"""Models and samplers by name, and classes of the user's own.
 
-From outside come "package.module:Class" and "path/to/file.py:Class".
+A class from outside the package is named "package.module:Class" or "path/to/file.py:Class". Python
+code may pass the class itself.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import importlib.util
 import inspect
+import operator
 import pkgutil
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Generic, TypeVar
+from types import ModuleType
+from typing import Any, Generic, TypeVar
 
-from nscaching.errors import UserError, unknown
-from nscaching.own_files import is_file_spec, load_from_file
+from nscaching.errors import UserError, unknown, user_path
 
-__all__ = ["Registry"]
+__all__ = ["Registry", "is_file_spec", "refuse_outside_code"]
 
 T = TypeVar("T")
+
+CODE_SETTINGS = ("model", "sampler", "generator")
+"""The settings that may name a class from outside the package: its module runs when it loads."""
+
+
+def refuse_outside_code(where: str | Path, settings: Mapping[str, Any]) -> None:
+    """Refuse settings of a file that name code from outside the package. Nothing is imported."""
+    named = {name: settings[name] for name in CODE_SETTINGS if name in settings}
+    outside = [f"{name} = {spec!r}" for name, spec in named.items() if ":" in str(spec)]
+    if outside:
+        raise UserError(
+            f"{where} names code from outside the package: {', '.join(outside)}; "
+            "read that code, then say --trust to run it"
+        )
 
 
 class Registry(Generic[T]):
     """The classes of one kind, found by name without regard to case.
 
-    A class registers itself with a decorator in its own file; every file of ``package`` is
-    imported on the first look-up, so that a new file is all that a new class needs.
+    A class registers itself with a decorator in its own file. The first look-up imports every file
+    of ``package``, so that a new class needs a new file and nothing else.
     """
 
     def __init__(self, kind: str, base: type[T], package: str) -> None:
         self.kind, self.base, self.package = kind, base, package
         self._classes: dict[str, type[T]] = {}
+        self._passed: dict[str, type[T]] = {}  # classes that Python code passed, by their spec
         self._discovered = False
 
     def register(self, name: str) -> Callable[[type[T]], type[T]]:
-        """Return the decorator that makes a class known as ``name``."""
+        """Return the decorator that registers a class as ``name``."""
 
         def add(cls: type[T]) -> type[T]:
             if any(name.casefold() == known.casefold() for known in self._classes):
@@ -49,8 +69,14 @@ class Registry(Generic[T]):
         self._discover()
         return sorted(self._classes, key=str.casefold)
 
-    def canonical(self, name: str) -> str:
-        """Return ``name`` in its registered spelling; one with a colon stays as it is."""
+    def canonical(self, name: str | type[T]) -> str:
+        """Return the text by which a configuration names a class.
+
+        A registered name gets its registered spelling, a name with a colon stays as it is. A class
+        gets its registered name, or else a spec, which means this class from now on.
+        """
+        if isinstance(name, type):
+            return self._spec(name)
         if ":" in name:
             return name
         for known in self.names():
@@ -58,11 +84,12 @@ class Registry(Generic[T]):
                 return known
         raise unknown(self.kind, name, self.names())
 
-    def get(self, name: str) -> type[T]:
+    def get(self, name: str | type[T]) -> type[T]:
         """Return the class called ``name``, or raise a UserError with the known names."""
-        if ":" in name:
-            return self._load(name)
-        return self._classes[self.canonical(name)]
+        known = self.canonical(name)
+        if known in self._passed:
+            return self._passed[known]
+        return self._load(known) if ":" in known else self._classes[known]
 
     def _discover(self) -> None:
         if not self._discovered:
@@ -71,22 +98,104 @@ class Registry(Generic[T]):
             for module in pkgutil.iter_modules(folder):
                 importlib.import_module(f"{self.package}.{module.name}")
 
+    def _spec(self, cls: type[T]) -> str:
+        self._discover()
+        for name, known in self._classes.items():
+            if known is cls:
+                return name
+        self._check(cls, cls.__qualname__)
+        own_file = cls.__module__.startswith(FILE_MODULE)
+        module = sys.modules[cls.__module__].__file__ if own_file else cls.__module__
+        spec = f"{module}:{cls.__qualname__}"
+        self._passed[spec] = cls
+        return spec
+
     def _load(self, spec: str) -> type[T]:
-        module_name, _, class_name = spec.partition(":")
         if (here := str(Path.cwd())) not in sys.path:
-            sys.path.append(here)  # where an installed command does not look by itself
+            sys.path.append(here)  # an installed command does not search the working folder
+        module_name, _, class_name = spec.partition(":")
         cls: object
         try:
             if is_file_spec(spec):
-                cls = load_from_file(spec)
+                cls = _load_from_file(spec)
             else:
-                cls = getattr(importlib.import_module(module_name), class_name)
-        except Exception as error:  # the module is the user's: anything may happen in it
-            raise UserError(f"cannot load {self.kind} {spec!r}: {error}") from error
-        if not (isinstance(cls, type) and issubclass(cls, self.base)) or inspect.isabstract(cls):
-            missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
-            raise UserError(
-                f"{self.kind} {spec!r} is not a complete subclass of {self.base.__name__}"
-                + (f": it lacks {missing}" if missing else "")
-            )
-        return cls
+                module = importlib.import_module(module_name)
+                cls = operator.attrgetter(class_name)(module)
+        except Exception as error:  # the module is the user's: it may raise anything
+            reason = _why_not_again(module_name, class_name) or error
+            raise UserError(f"cannot load {self.kind} {spec!r}: {reason}") from error
+        return self._check(cls, spec)
+
+    def _check(self, cls: object, spec: str) -> type[T]:
+        if isinstance(cls, type) and issubclass(cls, self.base) and not inspect.isabstract(cls):
+            return cls
+        missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
+        raise UserError(
+            f"{self.kind} {spec!r} is not a complete subclass of {self.base.__name__}"
+            + (f": it lacks {missing}" if missing else "")
+        )
+
+
+def _why_not_again(module: str, name: str) -> str:
+    """Say why a class that Python code passed to ``train`` cannot be imported, if it is one."""
+    if "<locals>" in name:
+        return "the class was defined inside a function; define it in a module or a file"
+    if module == "__main__":
+        return "the class was defined in a notebook or a script; define it in a module or a file"
+    return ""
+
+
+# Classes from a Python file: "path/to/file.py:Class".
+
+FILE_MODULE = "nscaching_file_"
+
+
+def is_file_spec(spec: str) -> bool:
+    """Tell "file.py:Class" from "package.module:Class"."""
+    return spec.rpartition(":")[0].endswith(".py")
+
+
+def _load_from_file(spec: str) -> object:
+    file, _, name = spec.rpartition(":")
+    module = _run_file(user_path(file))
+    try:
+        return operator.attrgetter(name)(module)
+    except AttributeError:
+        raise UserError(f"{file} defines no {name!r}") from None
+
+
+def _run_file(path: Path) -> ModuleType:
+    """Run a file as a module, unless the same content ran already; two specs may share a file."""
+    try:
+        where, source = path.resolve(), path.read_bytes()
+    except OSError as error:
+        here = "" if path.is_absolute() else f" (seen from {Path.cwd()})"
+        raise UserError(f"cannot read the file {path}{here}: {error.strerror}") from error
+    # The path is part of the name: files of one name in two folders are two modules.
+    name = FILE_MODULE + hashlib.sha256(str(where).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(source).hexdigest()
+    known = sys.modules.get(name)
+    if known is not None and known.__dict__.get("__digest__") == digest:
+        return known
+    spec = importlib.util.spec_from_file_location(name, where)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    module.__dict__["__digest__"] = digest
+    sys.modules[name] = module  # before it runs: dataclasses and pickle look there
+    try:
+        # Compiled from these bytes: a .pyc may be of a version written in the same second.
+        exec(compile(source, str(where), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+    except (Exception, SystemExit) as error:  # the file is the user's: it may raise anything
+        del sys.modules[name]
+        raise UserError(_failed_line(path, where, error)) from error
+    return module
+
+
+def _failed_line(path: Path, where: Path, error: BaseException) -> str:
+    """Describe an error with the last line of the file that led to it."""
+    if isinstance(error, SyntaxError) and error.filename == str(where):
+        return f"{path}, line {error.lineno}: {error.msg}"
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(where)]
+    place = f"{path}, line {lines[-1]}" if lines else str(path)
+    return f"{place}: {type(error).__name__}: {error}"

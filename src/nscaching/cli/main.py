@@ -1,7 +1,8 @@
-"""The command line: words become a verb, and what is wrong with them one line."""
+"""The command line: reads a verb and its flags, and prints every error as one line."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import io
@@ -10,24 +11,18 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import tyro
 
 from nscaching import __version__
 from nscaching.cli.verbs import VERBS, Train, Tune, Verb
-from nscaching.config import TrainConfig
-from nscaching.errors import UserError, unknown, user_path
+from nscaching.config import TrainConfig, flag
+from nscaching.errors import UserError, unknown
 from nscaching.evaluation.chunks import is_shortage
 from nscaching.runs.escaping import visible
 
 __all__ = ["main"]
-
-T = TypeVar("T", Train, TrainConfig)
-
-# What may be said anew when a training goes on: none of it changes what was done already.
-RESUMABLE = {"--resume", "--checkpoint-every", "--device", "--kernels", "--threads", "--epochs"}
-RESUMABLE |= {"--json", "--no-json", "--help"}
 
 # How the parser says that a value is no number.
 NO_NUMBER = {
@@ -47,9 +42,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # names on a terminal without UTF-8
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _note
+            warnings.showwarning = _print_warning
             _dispatch(words)
-        sys.stdout.flush()  # here, where an error of writing is still heard
+        sys.stdout.flush()  # here, where an error of writing is still caught
     except KeyboardInterrupt as stop:
         sys.stderr.write(f"nscaching: {str(stop) or 'stopped'}\n")
         sys.exit(getattr(stop, "code", 130))
@@ -57,169 +52,101 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.stderr.close()
         sys.exit(141)
     except (UserError, OSError, MemoryError, RuntimeError) as error:
-        if debug or not _is_outside(error):
+        # PyTorch raises a plain RuntimeError where memory is short. Any other one is a bug.
+        if debug or (isinstance(error, RuntimeError) and not is_shortage(error)):
             raise
-        sys.exit(_complain(str(error) or "not enough memory"))
+        one_line = " ".join(line.strip() for line in str(error).splitlines())
+        sys.stderr.write(f"nscaching: {visible(one_line) or 'not enough memory'}\n")
+        sys.exit(2)
 
 
-def _is_outside(error: Exception) -> bool:
-    """Say whether an error comes from input, disk or memory; PyTorch has no class for the last."""
-    return not isinstance(error, RuntimeError) or is_shortage(error)
-
-
-def _note(message: Warning | str, *rest: object, **more: object) -> None:
-    """Say what the library warns of; where in the program it did is nothing to a user."""
+def _print_warning(message: Warning | str, *rest: object, **more: object) -> None:
+    """Print a warning of the library as a note, without its place in the source."""
     sys.stderr.write(f"note: {visible(str(message))}\n")
-
-
-def _complain(message: str) -> int:
-    one_line = " ".join(line.strip() for line in message.splitlines())
-    sys.stderr.write(f"nscaching: {visible(one_line)}\n")
-    return 2
 
 
 def _dispatch(words: list[str]) -> None:
     if not words or words[0] in ("-h", "--help", "help"):
         sys.stdout.write(_overview())
-        return
-    if words[0] == "--version":
+    elif words[0] == "--version":
         sys.stdout.write(f"nscaching {__version__}\n")
-        return
-    if words[0] not in VERBS:
+    elif words[0] in VERBS:
+        _parse(words[0], words[1:]).run()
+    else:
         raise unknown("verb", words[0], VERBS)
-    _parse(words[0], words[1:]).run()
+
+
+def _summary_and_example(verb: type[Verb]) -> tuple[str, str]:
+    summary, *_, example = (verb.__doc__ or "").strip().splitlines()
+    return summary, example.strip()
 
 
 def _overview() -> str:
     lines = ["Knowledge-graph embedding with cache-based negative sampling.", "", "verbs:"]
     for name, verb in VERBS.items():
-        summary, *_, example = (verb.__doc__ or "").strip().splitlines()
-        lines += [f"  {name:10} {summary}", f"  {'':10}   {example.strip()}"]
+        summary, example = _summary_and_example(verb)
+        lines += [f"  {name:10} {summary}", f"  {'':10}   {example}"]
     lines += ["", "nscaching VERB --help shows the flags of a verb; --debug shows tracebacks.", ""]
     return "\n".join(lines)
 
 
 def _parse(name: str, words: list[str]) -> Verb:
-    """Read the flags of a verb; what the parser has to say against them becomes one line."""
-    verb = VERBS[name]
-    summary, *_, example = (verb.__doc__ or "").strip().splitlines()
-    if verb is Train and _values(words, "--resume"):
-        _check_resume(words)
-    default = _defaults(words) if verb is Train else None
-    said = io.StringIO()
+    """Read the flags of a verb. An error message of the parser becomes one line."""
+    summary, example = _summary_and_example(VERBS[name])
+    given = _given_flags(words) if name in ("train", "tune") else {}
+    printed = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(printed):
             parsed: Any = tyro.cli(
-                verb,
+                VERBS[name],
                 prog=f"nscaching {name}",
-                description=f"{summary}\n\nExample: {example.strip()}",
+                description=f"{summary}\n\nExample: {example}",
                 args=words,
-                default=default,
+                default=Train.defaults(given) if name == "train" else None,
             )
-        if isinstance(parsed, Train | Tune):
-            parsed = dataclasses.replace(parsed, given=_given(words))
-        return _of_other_data(parsed, default) if default else cast(Verb, parsed)
     except SystemExit as stop:
         if not stop.code:
             raise
-        said_plainly = _plainly(_first_sentence(said.getvalue()))
-        raise UserError(f"{said_plainly}; see nscaching {name} --help") from None
+        raise UserError(f"{_reason(printed.getvalue())}; see nscaching {name} --help") from None
+    if isinstance(parsed, Train | Tune):
+        names = [each.name for each in dataclasses.fields(TrainConfig)]
+        parsed = dataclasses.replace(parsed, given=tuple(n for n in names if n in given))
+    return cast(Verb, parsed)
 
 
-def _check_resume(words: list[str]) -> None:
-    """Refuse flags that would make it another run: all settings come from its folder."""
-    flags = [word.partition("=")[0].replace("_", "-") for word in words if word.startswith("--")]
-    for flag in flags:
-        if flag not in RESUMABLE:
-            raise UserError(f"--resume takes all settings from the run folder: leave out {flag}")
+def _given_flags(words: list[str]) -> dict[str, list[str]]:
+    """Return the values of the settings, --config, --preset, --resume and --help that are given.
 
-
-def _given(words: list[str]) -> tuple[str, ...]:
-    """Return the settings that flags name, whatever their value."""
-    flags = {word.partition("=")[0] for word in words if word.startswith("--")}
-    named = {name.removeprefix("--").replace("-", "_") for name in flags}
-    return tuple(
-        field.name
-        for field in dataclasses.fields(TrainConfig)
-        if named & {field.name, f"no_{field.name}"}
-    )
-
-
-def _of_other_data(asked: Train, file: Train) -> Train:
-    """Drop the labels that a configuration file names if other data than its own are asked for."""
-    if file.where and asked.where != file.where and asked.labels == file.labels:
-        return dataclasses.replace(asked, labels="")
-    return asked
-
-
-def _defaults(words: list[str]) -> Train | None:
-    """Return the defaults of ``train``: those of --config or --preset, if it is given."""
-    paths, names = _values(words, "--config"), _values(words, "--preset")
-    given = [f"--config {path}" for path in paths] + [f"--preset {name}" for name in names]
-    if len(given) > 1:
-        raise UserError(f"{' and '.join(given)} each say all settings: give one of them")
-    if names:
-        from nscaching.paper import presets
-
-        data, settings = presets.load(*presets.parse(names[0]))
-        return Train(where=data, settings=settings)
-    if not paths:
-        return None
-    from nscaching.runs.settings import read_probes, read_settings
-
-    path = user_path(paths[0])
-    source, settings = read_settings(path)
-    file = Train(
-        where=source.data,
-        settings=settings,
-        probes=read_probes(path),
-        labels=source.labels,
-        split_seed=source.split_seed,
-        literals=source.literals,
-    )
-    # The help shows these as they are.
-    asked = {"-h", "--help"} & set(words)
-    return dataclasses.replace(_shown(file), settings=_shown(settings)) if asked else file
-
-
-def _shown(values: T) -> T:
-    """Return a dataclass whose texts no terminal obeys."""
-    texts: dict[str, Any] = {
-        field.name: visible(text)
-        for field in dataclasses.fields(values)
-        if isinstance(text := getattr(values, field.name), str)
+    The parser of the verb does not tell a flag with the default value from one that is left out,
+    and it needs the file of --config before it starts.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("-h", "--help", action="append", nargs="?")
+    names = [each.name for each in dataclasses.fields(TrainConfig)]
+    for name in ("config", "preset", "resume", *names):
+        spellings = {flag(name), f"--{name}", flag(f"no_{name}"), f"--no_{name}"}
+        parser.add_argument(*spellings, dest=name, action="append", nargs="?")
+    found, _ = parser.parse_known_args(words)
+    return {
+        name: [value for value in values if value is not None]
+        for name, values in vars(found).items()
+        if values is not None
     }
-    return dataclasses.replace(values, **texts)
 
 
-def _values(words: list[str], flag: str) -> list[str]:
-    """Return what stands behind a flag, each time it is given."""
-    return [
-        words[i + 1] if word == flag else word.partition("=")[2]
-        for i, word in enumerate(words)
-        if word.startswith(f"{flag}=") or (word == flag and i + 1 < len(words))
-    ]
-
-
-def _first_sentence(box: str) -> str:
-    """Return the first paragraph of the parser's message: title, paragraphs and rules, framed."""
+def _reason(box: str) -> str:
+    """Return the first paragraph of a framed message of the parser, in words of the user's."""
 
     def is_rule(line: str) -> bool:
         return set(line) <= set("─╰╯-")
 
     lines = [line.strip("│ ") for line in box.splitlines()[1:]]
-    paragraph = itertools.takewhile(
-        lambda line: not is_rule(line), itertools.dropwhile(is_rule, lines)
-    )
-    return (" ".join(paragraph) or " ".join(box.split())).rstrip(".")
-
-
-def _plainly(sentence: str) -> str:
-    """Put what the parser says of a wrong number into words of the user's."""
+    below_title = itertools.dropwhile(is_rule, lines)
+    paragraph = itertools.takewhile(lambda line: not is_rule(line), below_title)
+    sentence = (" ".join(paragraph) or " ".join(box.split())).rstrip(".")
     for pattern, kind in NO_NUMBER.items():
-        sentence = re.sub(
-            f"Error parsing (--\\S+): {pattern}", rf"\1 takes {kind}, not \2", sentence
-        )
+        message = f"Error parsing (--\\S+): {pattern}"
+        sentence = re.sub(message, rf"\1 takes {kind}, not \2", sentence)
     return sentence
 
 

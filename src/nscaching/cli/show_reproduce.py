@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nscaching.cli import work
+from nscaching.cli.loading import load_graph
 from nscaching.cli.progress import SeriesDisplay
 from nscaching.cli.signals import Signals
 from nscaching.cli.tables import note, print_json, print_table, say
+from nscaching.cli.watched_training import WatchedTraining
 from nscaching.config import TrainConfig, flag
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.paper import presets as known_presets
@@ -74,7 +75,7 @@ class _Listener(ReproduceListener):
         return self.signals()
 
     def load(self, data: str) -> KnowledgeGraph:
-        return work.load(data)
+        return load_graph(data)
 
     def note(self, text: str) -> None:
         note(text)
@@ -91,7 +92,7 @@ class _Listener(ReproduceListener):
         self.display.record(record)
 
     def progress(self, stage: Stage, done: int, total: int) -> None:
-        work.Answering(self.display, self.signals).progress(stage, done, total)
+        WatchedTraining(self.display, self.signals).progress(stage, done, total)
 
 
 def reproduce(

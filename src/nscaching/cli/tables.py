@@ -1,28 +1,28 @@
-"""How results reach standard output: tables for people, JSON for programs."""
+"""Results on standard output: tables for people, JSON for programs. Notes on standard error."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, Literal
 
 from nscaching.errors import UserError
-from nscaching.evaluation.ranking import METRICS
 from nscaching.runs.escaping import json_text, visible
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
 
 __all__ = ["HEADINGS", "metric_cells", "note", "print_json", "print_table", "say"]
 
 # In a file or a pipe, no line of a table is broken.
 FILE_WIDTH = 1 << 16
 
-LONGEST = 2000  # characters of a cell; JSON has all of it
+LONGEST = 2000  # characters of a cell; JSON has all of them
 
 HEADINGS = {"mrr": "MRR", "mr": "MR", "hits@1": "Hit@1", "hits@3": "Hit@3", "hits@10": "Hit@10"}
+"""The headings of the metrics of a ranking."""
 
 
 def print_json(value: object) -> None:
@@ -41,7 +41,13 @@ def print_table(
     title: str = "",
     words: Sequence[int] = (0,),
 ) -> None:
-    """Print a table; all but the columns of words are figures. No cell is obeyed."""
+    """Print a table. The columns in ``words`` hold text, all others figures.
+
+    The terminal shows control characters and markup of a cell as text.
+    """
+    from rich.table import Table  # here: ``nscaching --help`` need not wait for rich
+    from rich.text import Text
+
     table = Table(title=Text(_shown(title)) if title else None, title_justify="left", box=None)
     for i, heading in enumerate(headings):
         justify: Literal["left", "right"] = "left" if i in words else "right"
@@ -52,22 +58,30 @@ def print_table(
 
 
 def _shown(text: str) -> str:
-    """Return what can be looked at of a text: a name may have a million characters."""
+    """Return the part of a text that is shown: a name may have a million characters."""
     return visible(text if len(text) <= LONGEST else f"{text[:LONGEST]}…")
 
 
 def say(*lines: str) -> None:
     """Print lines, without markup."""
+    from rich.text import Text
+
     for line in lines:
         _print(Text(_shown(line)))
 
 
 def note(line: str) -> None:
     """Print a line on standard error."""
+    from rich.console import Console
+    from rich.text import Text
+
     Console(stderr=True, highlight=False).print(Text(visible(line)), soft_wrap=True)
 
 
 def _print(what: Table | Text) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
     console = Console(highlight=False, soft_wrap=isinstance(what, Text))
     if not console.is_terminal:
         console.width = FILE_WIDTH
@@ -76,4 +90,4 @@ def _print(what: Table | Text) -> None:
 
 def metric_cells(values: dict[str, Any]) -> list[str]:
     """Return the metrics of a ranking as cells of a table."""
-    return [f"{values[m]:,.1f}" if m == "mr" else f"{values[m]:.4f}" for m in METRICS]
+    return [f"{values[m]:,.1f}" if m == "mr" else f"{values[m]:.4f}" for m in HEADINGS]

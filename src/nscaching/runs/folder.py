@@ -31,6 +31,7 @@ from nscaching.files import (
 )  # fmt: skip
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import SCORES, remove_snapshots
+from nscaching.registry import refuse_outside_code
 from nscaching.runs.checkpoints import Checkpoints
 from nscaching.runs.graph_files import read_graph, write_graph
 from nscaching.runs.layout import CACHE, METRICS, MODEL, check_own, has_ended
@@ -220,8 +221,8 @@ class RunFolder:
         if state:
             save_tensors(self.path / CACHE, state)
 
-    def read_config(self) -> tuple[Source, TrainConfig]:
-        """Read the configuration."""
+    def read_config(self, trust: bool = False) -> tuple[Source, TrainConfig]:
+        """Read the configuration; refuse one that names outside code, unless ``trust`` is given."""
         self._check_is_run()
         regular_file(self.path / CONFIG)
         written = read_record(self.path / CONFIG).get("format", FORMAT)
@@ -230,7 +231,10 @@ class RunFolder:
                 f"{self.path} has format {written!r}, this version of nscaching reads {FORMAT}: "
                 "use the version that wrote it"
             )
-        return read_settings(regular_file(self.path / CONFIG))
+        source, config = read_settings(regular_file(self.path / CONFIG))
+        if not trust:
+            refuse_outside_code(self.path / CONFIG, config.to_dict())
+        return source, config
 
     def read_history(self) -> list[dict[str, Any]]:
         """Read metrics.jsonl."""

@@ -61,10 +61,14 @@ class Run:
     """The cache after some epochs, by epoch."""
 
     @classmethod
-    def load(cls, path: str | Path, device: str = "auto") -> Run:
-        """Load a run folder; the folder holds the data too."""
+    def load(cls, path: str | Path, device: str = "auto", trust: bool = False) -> Run:
+        """Load a run folder; the folder holds the data too.
+
+        A folder whose configuration names code from outside the package is refused, unless
+        ``trust`` allows that code to run.
+        """
         folder = RunFolder(path)
-        source, config = folder.read_config()
+        source, config = folder.read_config(trust)
         graph, (parameters, epoch) = folder.read_graph(source), folder.read_model()
         model = built_model(str(folder.path), config, graph, parameters)
         model.to(choose_device(device))

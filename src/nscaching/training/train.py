@@ -18,6 +18,7 @@ from nscaching.kernels.dispatch import choose_device
 from nscaching.models import MODELS
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import Snapshots, read_scores
+from nscaching.registry import Registry
 from nscaching.runs.checkpoints import Checkpoints
 from nscaching.runs.folder import RunFolder, resume_command
 from nscaching.runs.layout import MODEL
@@ -33,6 +34,9 @@ from nscaching.training.session import CHECKPOINT_SECONDS, Session, torch_settin
 from nscaching.training.trainer import Starts, Trainer
 
 __all__ = ["differences", "resume", "train"]
+
+# The settings that name a class, or are one in Python.
+NAMED: dict[str, Registry[Any]] = {"model": MODELS, "sampler": SAMPLERS, "generator": MODELS}
 
 
 def train(
@@ -50,8 +54,9 @@ def train(
     """Train a model on a graph.
 
     ``settings`` are fields of ``TrainConfig``, changed from ``config`` or else from the defaults:
-    ``train(graph, model="TransE", sampler="nscaching", epochs=100, seed=1)``. ``listener`` hears of
-    the run and may stop it; ``probes`` says what else is measured.
+    ``train(graph, model="TransE", sampler="nscaching", epochs=100, seed=1)``. ``model``,
+    ``sampler`` and ``generator`` may also be classes. ``listener`` hears of the run and may stop
+    the run; ``probes`` says what else is measured.
 
     With ``out`` the run folder is written during training, with a checkpoint every
     ``checkpoint_every`` seconds (0: none) for ``resume``. Without ``out``, ``checkpoints`` may name
@@ -95,6 +100,7 @@ def resume(
     *,
     listener: Listener | None = None,
     epochs: int | None = None,
+    trust: bool = False,
     checkpoint_every: float = CHECKPOINT_SECONDS,
     **place: Any,  # noqa: ANN401  (device, kernels, threads)
 ) -> Run:
@@ -102,13 +108,14 @@ def resume(
 
     Everything comes from the folder. ``device``, ``kernels`` and ``threads`` may differ from those
     of before, and ``epochs`` may be more, until the last epoch is trained. ``listener`` also hears
-    what is wrong with a checkpoint, and why the run will differ from an uninterrupted one.
+    what is wrong with a checkpoint, and why the run will differ from an uninterrupted one. A folder
+    that names code from outside the package is refused, unless ``trust`` allows that code to run.
     """
     folder = RunFolder(path)
     session = Session(listener or Listener(), checkpoint_every, folder)
     with session.held():
         folder.reopen()
-        source, before = folder.read_config()
+        source, before = folder.read_config(trust)
         _check_unfinished(folder)
         before = _with_epochs(before, epochs, folder.path)
         config = TrainConfig.from_dict({**before.to_dict(), **place})
@@ -200,13 +207,16 @@ def _record(trainer: Trainer) -> dict[str, Any]:
 
 def _changed(config: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
     """Return the configuration with some settings changed, and names in their usual spelling."""
-    config = TrainConfig.from_dict({**config.to_dict(), **settings})
-    return dataclasses.replace(
-        config,
-        model=MODELS.canonical(config.model),
-        sampler=SAMPLERS.canonical(config.sampler),
-        generator=MODELS.canonical(config.generator),
-    )
+    classes = {
+        name: known.canonical(settings[name])
+        for name, known in NAMED.items()
+        if isinstance(settings.get(name), type)
+    }
+    config = TrainConfig.from_dict({**config.to_dict(), **settings, **classes})
+    names: dict[str, Any] = {
+        name: known.canonical(getattr(config, name)) for name, known in NAMED.items()
+    }
+    return dataclasses.replace(config, **names)
 
 
 def _with_epochs(config: TrainConfig, epochs: int | None, path: Path) -> TrainConfig:

@@ -28,6 +28,7 @@ def tune(
     trials: int = 50,
     *,
     out: str | Path | None = None,
+    trust: bool = False,
     watch: Watch | None = None,
     **settings: Any,  # noqa: ANN401  (fields of TrainConfig)
 ) -> Tuning:
@@ -37,9 +38,9 @@ def tune(
     "margin": {"low": 1.0, "high": 12.0}}``. ``settings`` are fields of ``TrainConfig`` that stay
     fixed. With ``out`` the search is kept in that folder; the same call with the same folder
     continues the search, and ``trials`` counts the earlier trials too. ``watch`` hears the
-    progress of the search.
+    progress of the search. ``trust`` lets a TOML file name code from outside the package.
     """
-    return prepare(space, settings, trials, out).run(graph, watch)
+    return prepare(space, settings, trials, out, trust).run(graph, watch)
 
 
 def prepare(
@@ -47,6 +48,7 @@ def prepare(
     settings: Mapping[str, Any],
     trials: int,
     out: str | Path | None = None,
+    trust: bool = False,
 ) -> Search:
     """Return a search after all checks that need no data."""
     try:
@@ -55,4 +57,4 @@ def prepare(
         raise UserError('tune needs optuna: pip install "nscaching[tune]"') from None
     from nscaching.tuning.search import Search
 
-    return Search(space, settings, trials, out)
+    return Search(space, settings, trials, out, trust)

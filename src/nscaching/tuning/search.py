@@ -55,18 +55,19 @@ class Search:
         settings: Mapping[str, Any],
         trials: int,
         out: str | Path | None,
+        trust: bool = False,
     ) -> None:
         if trials < 1:
             raise UserError(f"--trials must be at least 1, not {trials}")
         self.trials = trials
         self.config = _fixed(settings)
-        tuned = make_space(space, self.config)
+        tuned = make_space(space, self.config, trust)
         self.space = {name: part for name, part in tuned.items() if name not in settings}
         if not self.space:
             raise UserError("nothing is left to tune: the settings fix all of the space")
         for name in ("pretrain", "generator_pretrain"):
             if path := getattr(self.config, name):
-                _, before = RunFolder(path).read_config()
+                _, before = RunFolder(path).read_config(trust=True)  # only its dim is used
                 if "dim" in self.space:
                     what = f"{flag(name)} {path}: its dim is {before.dim}"
                     raise UserError(f"{what}: give --dim {before.dim}, so that it is not tuned")

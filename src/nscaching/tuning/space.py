@@ -12,6 +12,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from nscaching.config import TrainConfig, check_type, flag, read_toml
 from nscaching.errors import UserError, unknown, user_path
 from nscaching.models import MODELS
+from nscaching.registry import refuse_outside_code
 from nscaching.samplers import SAMPLERS
 from nscaching.training.objective import choose_objective
 
@@ -73,7 +74,9 @@ def short(value: Any) -> str:  # noqa: ANN401
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def make_space(asked: str | Path | Mapping[str, Any], config: TrainConfig) -> Space:
+def make_space(
+    asked: str | Path | Mapping[str, Any], config: TrainConfig, trust: bool = False
+) -> Space:
     """Return the space by name, from a TOML file, or from a table of the same form.
 
     ``config`` holds the settings that are not tuned. They decide which hyperparameters matter.
@@ -85,7 +88,10 @@ def make_space(asked: str | Path | Mapping[str, Any], config: TrainConfig) -> Sp
     path = user_path(asked)
     if path.suffix != ".toml" and not path.exists():
         raise UserError(f"{unknown('--space', str(asked), NAMED)}, or a file of yours: FILE.toml")
-    return _parse(read_toml(path), str(path), config)
+    values = read_toml(path)
+    if not trust:
+        refuse_outside_code(path, values)
+    return _parse(values, str(path), config)
 
 
 def _named(name: str, config: TrainConfig) -> dict[str, Any]:

@@ -1,12 +1,19 @@
 """The verbs of the command line by name."""
 
 from nscaching.cli.verbs._base import Verb
-from nscaching.cli.verbs.asking import Classify, Evaluate, Export, Neighbours, Predict
+from nscaching.cli.verbs.classify import Classify
+from nscaching.cli.verbs.compare import Compare
+from nscaching.cli.verbs.datasets import Datasets
+from nscaching.cli.verbs.demo import Demo
 from nscaching.cli.verbs.drawing import Figures
-from nscaching.cli.verbs.inspecting import Inspect
-from nscaching.cli.verbs.making import Compare, Datasets, Demo, Train
-from nscaching.cli.verbs.reporting import Report
+from nscaching.cli.verbs.evaluate import Evaluate
+from nscaching.cli.verbs.export import Export
+from nscaching.cli.verbs.inspect import Inspect
+from nscaching.cli.verbs.neighbours import Neighbours
+from nscaching.cli.verbs.predict import Predict
+from nscaching.cli.verbs.report import Report
 from nscaching.cli.verbs.reproducing import Presets, Reproduce
+from nscaching.cli.verbs.train import Train
 from nscaching.cli.verbs.tuning import Tune
 
 __all__ = ["VERBS", "Train", "Tune", "Verb"]

@@ -1,21 +1,64 @@
-"""What the verbs share: a verb is a dataclass whose fields are its flags."""
+"""A verb is a dataclass: its fields are the flags of the command line."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from tyro.conf import Positional, arg
 
-__all__ = ["Device", "Json", "RunPath", "Verb"]
+from nscaching.cli.tables import print_json
 
+if TYPE_CHECKING:
+    from nscaching.runs.run import Run
+
+__all__ = ["AskRun", "Json", "RunPath", "RunPaths", "Trust", "Verb", "Where"]
+
+Where = Annotated[
+    Positional[str],
+    arg(metavar="WHERE", help="A known data set, a folder with train/valid/test, or a file."),
+]
 RunPath = Annotated[Positional[Path], arg(metavar="RUN", help="A run folder.")]
+RunPaths = Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN", help="Run folders.")]
 Json = Annotated[bool, arg(help="Print JSON on standard output instead of a table.")]
-Device = Literal["auto", "cpu", "cuda"]
+Trust = Annotated[
+    bool, arg(help="Run code from outside the package that a run folder or a file names.")
+]
 
 
 class Verb(Protocol):
-    """Something a user can ask for."""
+    """What a user can ask the command line for."""
 
     def run(self) -> None:
-        """Do it."""
+        """Call the library and print the result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskRun:
+    """A verb that loads a run, asks it and prints the answer."""
+
+    path: RunPath
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute."""
+    trust: Trust = False
+    json: Json = False
+
+    def run(self) -> None:
+        """Load the run, ask it, and print JSON or a table."""
+        from nscaching.runs.run import Run
+
+        run = Run.load(self.path, self.device, self.trust)
+        result = self.ask(run)
+        if self.json:
+            print_json(result)
+        else:
+            self.show(run, result)
+
+    def ask(self, run: Run) -> dict[str, Any]:
+        """Return the answer of the run, as JSON has it."""
+        raise NotImplementedError
+
+    def show(self, run: Run, result: dict[str, Any]) -> None:
+        """Print the answer for people."""
+        raise NotImplementedError

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from nscaching.cli.verbs._base import Json
+from nscaching.cli.verbs._base import Json, Trust
 from nscaching.paper.figures import KINDS, Kind
 
 __all__ = ["Figures"]
@@ -34,6 +34,7 @@ class Figures:
     """For cache: the relation."""
     tail: str = ""
     """For cache: the tail entity of (?, relation, tail), instead of a head."""
+    trust: Trust = False
     json: Json = False
 
     def run(self) -> None:
@@ -46,5 +47,6 @@ class Figures:
             drawn = draw(
                 self.kind, self.paths, self.out, self.overwrite, progress,
                 head=self.head or None, relation=self.relation or None, tail=self.tail or None,
+                trust=self.trust,
             )  # fmt: skip
         show_figures.drawn(self.kind, drawn, self.json)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from tyro.conf import OmitArgPrefixes, Positional, Suppress, arg
 
-from nscaching.cli.verbs._base import Json
+from nscaching.cli.verbs._base import Json, Trust
 from nscaching.config import TrainConfig
 from nscaching.tuning import EPOCHS, prepare
 
@@ -41,22 +41,23 @@ class Tune:
     """Seed by which a single file is split 90/5/5."""
     literals: bool = False
     """Take the literals of RDF files for entities, too; else triples with one are left out."""
+    trust: Trust = False
     json: Json = False
     given: Suppress[tuple[str, ...]] = ()
     """Which settings the command line names."""
 
     def run(self) -> None:
         """Search, showing progress, and print the results."""
-        from nscaching.cli import show, work
+        from nscaching.cli.loading import describe_graph, load_graph
 
         fixed = {name: getattr(self.settings, name) for name in self.given}
-        search = prepare(self.space, fixed, self.trials, self.out or None)
+        search = prepare(self.space, fixed, self.trials, self.out or None, self.trust)
         # Only now: without optuna, the line above is an error that says what to install.
         from nscaching.cli.tuning_display import TuningDisplay, show_space, show_tuning
         from nscaching.tuning.result import PLOT, default_out
 
-        graph = work.load(self.where, self.labels, self.split_seed, self.literals)
-        show.graph(graph)
+        graph = load_graph(self.where, self.labels, self.split_seed, self.literals)
+        describe_graph(graph)
         show_space(search.space)
         out = search.out = search.out or default_out(graph, search.config, self.space)
         with TuningDisplay(f"{search.config.model} {search.config.sampler}") as display:

@@ -38,13 +38,15 @@ def draw(
     head: str | None = None,
     relation: str | None = None,
     tail: str | None = None,
+    trust: bool = False,
 ) -> Drawn:
     """Draw a figure of runs as PNG and SVG, and write its points as CSV.
 
     ``out`` is a folder (it exists, or its name ends in "/"), where the kind names the files, or
     else the beginning of the file names. Where runs need several images, such as one for each
     scoring function, each file name says which. ``progress`` hears (steps done, steps in all). The
-    figure "cache" shows (head, relation, ?) or (?, relation, tail).
+    figure "cache" shows (head, relation, ?) or (?, relation, tail). ``trust`` lets run folders name
+    code from outside the package.
     """
     if kind not in KINDS:
         raise unknown("figure", kind, KINDS)
@@ -59,7 +61,7 @@ def draw(
 
     report = progress or (lambda done, of: None)
     drawn, steps = Drawn(), len(several) + 1
-    logs = read(several, drawn.notes, lambda done: report(done, steps))
+    logs = read(several, drawn.notes, lambda done: report(done, steps), trust)
     pages: list[Page] = import_module(f"{__name__}.{kind}").pages(logs, drawn.notes, **asked)
     prefixes = [_prefix(out, kind, suffix) for suffix in distinct([p.suffix for p in pages])]
     files = [[Path(f"{prefix}.{end}") for end in ("png", "svg", "csv")] for prefix in prefixes]

@@ -43,12 +43,12 @@ class Log:
     """The run, where it was given instead of a folder."""
 
     @classmethod
-    def read(cls, run: Run | str | Path) -> Log:
+    def read(cls, run: Run | str | Path, trust: bool = False) -> Log:
         """Read the log of a run folder, which need not be finished, or take the log of a run."""
         if isinstance(run, Run):
             return cls(run.name, run.path, run.graph, run.config, run.history, run=run)
         folder = RunFolder(run)
-        source, config = folder.read_config()
+        source, config = folder.read_config(trust)
         graph, name = folder.read_graph(source), folder.path.resolve().name
         return cls(name, folder.path, graph, config, folder.read_history())
 
@@ -116,7 +116,7 @@ class Log:
 
     def load(self) -> Run:
         """Return the run with its model and cache."""
-        return self.run or Run.load(self.where)
+        return self.run or Run.load(self.where, trust=True)  # ``read`` has asked for it
 
     def scores(self) -> list[Record]:
         """Return the scores of watched triples, if the run has any."""
@@ -124,13 +124,16 @@ class Log:
 
 
 def read(
-    runs: Sequence[Run | str | Path], notes: list[str], progress: Callable[[int], None]
+    runs: Sequence[Run | str | Path],
+    notes: list[str],
+    progress: Callable[[int], None],
+    trust: bool = False,
 ) -> list[Log]:
     """Read the logs of runs, each once; data of one name that are not the same are told apart."""
     logs: dict[object, Log] = {}
     for number, run in enumerate(runs):
         progress(number)
-        log = Log.read(run)
+        log = Log.read(run, trust)
         this: object = id(run) if log.path is None else log.path.resolve()
         if this in logs:
             notes.append(f"{log.where} is given twice, and drawn once")

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from nscaching.config import TrainConfig, check_type, read_toml
 from nscaching.errors import UserError, unknown
+from nscaching.registry import refuse_outside_code
 
 __all__ = ["FOLDER", "VARIANTS", "Variant", "load", "names", "parse"]
 
@@ -34,7 +35,9 @@ def parse(text: str) -> tuple[str, Variant]:
     raise unknown(f"variant of the preset {name}:", variant, VARIANTS)
 
 
-def load(name: str, variant: Variant = "cache", folder: Path = FOLDER) -> tuple[str, TrainConfig]:
+def load(
+    name: str, variant: Variant = "cache", folder: Path = FOLDER, trust: bool = False
+) -> tuple[str, TrainConfig]:
     """Return the data set that a preset is for, and its settings."""
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder of presets")
@@ -50,4 +53,6 @@ def load(name: str, variant: Variant = "cache", folder: Path = FOLDER) -> tuple[
     settings: dict[str, Any] = {"model": values["model"]}
     for table in ("paper", "cache") if variant == "cache" else ("paper",):
         settings |= check_type(f"{path}: {table}", dict, values.get(table, {}))
+    if not trust:
+        refuse_outside_code(path, settings)
     return values["data"], TrainConfig.from_dict(settings, f"{path} [{variant}]")

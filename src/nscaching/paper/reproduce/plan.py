@@ -164,7 +164,7 @@ def _config(selection: Selection, cell: Cell, seed: int) -> TrainConfig:
     folder = user_path(selection.presets) if selection.presets else presets.FOLDER
     name = f"{cell.data}-{cell.model}".lower()
     try:
-        data, config = presets.load(name, cell.protocol, folder)
+        data, config = presets.load(name, cell.protocol, folder, selection.trust)
     except UserError as error:
         if name in presets.names(folder) or not folder.is_dir():
             raise

@@ -40,6 +40,8 @@ class Selection:
     """Epochs between rankings of the validation triples, which choose the best epoch."""
     presets: str = ""
     """Folder of presets to use instead of those that come with the package."""
+    trust: bool = False
+    """Run code from outside the package that a preset of that folder names."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute."""
 

@@ -1,40 +1,39 @@
-"""The verb that writes a report."""
+"""The verb ``report``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from nscaching.cli.verbs._base import Device, Json, RunPath
+from nscaching.cli.tables import say
+from nscaching.cli.verbs._base import AskRun
+
+if TYPE_CHECKING:
+    from nscaching.runs.run import Run
 
 __all__ = ["Report"]
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, kw_only=True)
+class Report(AskRun):
     """Write the report of a run, one HTML page: curves, results by relation, examples, cache.
 
     nscaching report runs/x --out report.html
     """
 
-    path: RunPath
     out: str = ""
     """File to write; empty: report.html in the run folder, made anew if it is there."""
     overwrite: bool = False
     """Replace any other file if it exists."""
-    device: Device = "auto"
-    """Where to compute."""
-    json: Json = False
 
-    def run(self) -> None:
-        """Write it, showing progress if it takes long."""
+    def ask(self, run: Run) -> dict[str, Any]:
+        """Write the report, showing progress if it takes long."""
         from nscaching.cli.progress import when_slow
-        from nscaching.cli.tables import print_json, say
-        from nscaching.runs.run import Run
 
-        run = Run.load(self.path, self.device)
         with when_slow("ranking for the report") as progress:
             file = run.report(self.out, self.overwrite, progress)
-        if self.json:
-            print_json({"run": str(run.path), "report": str(file)})
-        else:
-            say(f"report: {file}")
+        return {"run": str(run.path), "report": str(file)}
+
+    def show(self, run: Run, result: dict[str, Any]) -> None:
+        """Print the path of the report."""
+        say(f"report: {result['report']}")

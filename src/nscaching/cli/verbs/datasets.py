@@ -1,0 +1,54 @@
+"""The verb ``datasets``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nscaching.cli.tables import print_json, print_table, say
+from nscaching.cli.verbs._base import Json
+
+__all__ = ["Datasets"]
+
+
+@dataclass(frozen=True)
+class Datasets:
+    """List the data sets that are known by name.
+
+    nscaching datasets
+    """
+
+    json: Json = False
+
+    def run(self) -> None:
+        """Print the known data sets, and which of them are on this machine."""
+        from nscaching.data import datasets
+        from nscaching.data.graph import SPLITS, KnowledgeGraph
+        from nscaching.data.load import WORLD
+
+        world = KnowledgeGraph.load(WORLD)
+        rows: dict[str, dict[str, Any]] = {
+            "world": {
+                "title": "countries, embedded",
+                "entities": len(world.entities),
+                "relations": len(world.relations),
+                **{split: len(world.split(split)) for split in SPLITS},
+                "here": True,
+            }
+        }
+        for name, known in datasets.KNOWN.items():
+            fields = ("title", "entities", "relations", *SPLITS)
+            rows[name] = {field: getattr(known, field) for field in fields}
+            rows[name]["here"] = datasets.is_cached(name)
+        if self.json:
+            print_json(rows)
+            return
+        columns = ("entities", "relations", *SPLITS)
+        print_table(
+            ["name", *columns, "here"],
+            [
+                [name, *(f"{row[c]:,}" for c in columns), "yes" if row["here"] else "on first use"]
+                for name, row in rows.items()
+            ],
+        )
+        say(f"Data sets are kept in {datasets.cache_home()} (NSCACHING_HOME changes that).")

@@ -172,9 +172,7 @@ def test_a_generator_from_a_run(tmp_path):
     kept = RunFolder(tmp_path / "run").read_model()[0]
     for name, table in made.generator.state_dict().items():
         assert torch.equal(table, kept[name])
-    with pytest.raises(
-        UserError, match=r"--generator-pretrain .*: its model: DistMult, here TransD"
-    ):
+    with pytest.raises(UserError, match=r"generator_pretrain .*: its model: DistMult, here TransD"):
         new_sampler(GRAPH, generator="TransD", **options)
     with pytest.raises(UserError, match="its entities: not the same"):
         new_sampler(random_graph(entities=30), generator="DistMult", **options)
@@ -187,7 +185,7 @@ def test_a_generator_hears_of_the_graph(sampler):
 
 
 @both
-@pytest.mark.parametrize(("rate", "advice"), [("lr", "--lr"), ("generator_lr", "--generator-lr")])
+@pytest.mark.parametrize(("rate", "advice"), [("lr", "lr"), ("generator_lr", "generator_lr")])
 def test_a_run_that_diverges_ends_with_advice(sampler, rate, advice):
     settings = {"sampler": sampler, "model": "DistMult", "generator": "DistMult", rate: 1e30}
     trainer = Trainer(GRAPH, TrainConfig(**TINY | settings))

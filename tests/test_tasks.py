@@ -273,9 +273,9 @@ def test_neighbours_that_cannot_be_found():
     graph, model = random_graph(), new_model("TransE", 12, 3)
     with pytest.raises(UserError, match="unknown entity 'x'"):
         tasks.neighbours(model, graph, "x")
-    with pytest.raises(UserError, match="--top must be at least 1, not 0"):
+    with pytest.raises(UserError, match="top must be at least 1, not 0"):
         tasks.neighbours(model, graph, "e1", 0)
-    with pytest.raises(UserError, match="unknown value of --by: 'angle'; known: cosine, distance"):
+    with pytest.raises(UserError, match="unknown value of by: 'angle'; known: cosine, distance"):
         tasks.neighbours(model, graph, "e1", by="angle")
     torch.nn.init.constant_(model.entity, float("inf"))
     with pytest.raises(UserError, match="diverged"):

@@ -174,6 +174,8 @@ def read_text(path: Path) -> str:
     """Read a file of UTF-8."""
     try:
         return own(path).read_text(encoding="utf-8")
+    except UserError:
+        raise
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: cannot read it: {reason}") from error
@@ -202,6 +204,8 @@ def read_lines(path: Path, fits: Callable[[Any], bool], what: str) -> list[dict[
                     if not fits(value):
                         raise UserError(f"{path}:{number}: not a line of {what}")
                     found.append(value)
+    except UserError:
+        raise
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: cannot read it: {reason}") from error

@@ -227,6 +227,8 @@ def _told(what: str, remedy: str) -> Iterator[None]:
     """Turn an error of the disk or the network into one line: what, the reason, the remedy."""
     try:
         yield
+    except UserError:
+        raise
     except (OSError, HTTPException, ValueError) as error:  # ValueError: a malformed URL
         if isinstance(error, HTTPError):
             error.close()

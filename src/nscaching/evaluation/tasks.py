@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.errors import UserError, unknown
+from nscaching.errors import UserError, flag, unknown
 from nscaching.evaluation import classify as classification
 from nscaching.evaluation import ranking as evaluation
 from nscaching.evaluation.entities import classify_entities
@@ -46,11 +46,13 @@ def classify(
         raise unknown("task", task, (TRIPLES, *CLASSIFICATIONS))
     if task == TRIPLES:
         if relation is not None:
-            raise UserError(f"--relation {relation!r} needs --task entities or linking")
+            raise UserError(
+                f"{flag('relation')} {relation!r} needs {flag('task')} entities or linking"
+            )
         return classification.classify(model, graph, split)
     if relation is None:
         count = len(graph.relations)
         names = [graph.relation_label(i) for i in range(min(12, count))] + ["…"] * (count > 12)
         some = ", ".join(names)
-        raise UserError(f"--task {task} needs a --relation, one of {some}")
+        raise UserError(f"{flag('task')} {task} needs a {flag('relation')}, one of {some}")
     return CLASSIFICATIONS[task](model, graph, graph.relation_id(relation), split)

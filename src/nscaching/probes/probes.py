@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.kernels import Kernels
 from nscaching.kernels.state import State, join, part
 from nscaching.models import Model
@@ -56,7 +56,7 @@ class Probes:
     ) -> None:
         asked.check_possible(config)
         if asked.probe_test and not len(graph.test):
-            raise UserError(f"--probe-test: {graph.name} has no test triples")
+            raise UserError(f"{flag('probe_test')}: {graph.name} has no test triples")
         self.asked, self.model, self.sampler, self.kernels = asked, model, sampler, kernels
         self.trace_test = asked.probe_test
         self.repeats = None
@@ -65,18 +65,19 @@ class Probes:
             self.repeats = RepeatMeter(asked.probe_repeats, relation, relations, sampler)
         self.changes = None
         if asked.probe_changes:
-            self.changes = ChangeMeter(self._cache("--probe-changes").cache, seed, kernels)
+            self.changes = ChangeMeter(self._cache(flag("probe_changes")).cache, seed, kernels)
         if asked.snapshots:
-            self._cache("--snapshots")
+            self._cache(flag("snapshots"))
         self.watch = None
         if asked.watch or asked.watch_triple:
             margin = config.margin if choose_objective(config, model) == "margin" else None
             watched, device = watched_triples(graph, asked, seed), triples.columns.device
             self.watch = Watch(graph, watched, margin, device)
 
-    def _cache(self, flag: str) -> NSCaching:
+    def _cache(self, probe: str) -> NSCaching:
         if not isinstance(self.sampler, NSCaching):
-            raise UserError(f"{flag}: --sampler {self.sampler.config.sampler} keeps no cache")
+            sampler = f"{flag('sampler')} {self.sampler.config.sampler}"
+            raise UserError(f"{probe}: {sampler} keeps no cache")
         return self.sampler
 
     def figures(self, epoch: int) -> dict[str, float]:

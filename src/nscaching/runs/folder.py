@@ -15,7 +15,7 @@ from torch import Tensor
 from nscaching.evaluation import ranking as evaluation
 from nscaching.runs.checkpoints import Checkpoints
 from nscaching.config import TrainConfig
-from nscaching.errors import UserError, user_path
+from nscaching.errors import UserError, user_path, flag
 from nscaching.files import PARTIAL, FolderLock, append_lines, free_path, own, read_lines, read_tensors, save_tensors, sync, writing
 from nscaching.data.graph import KnowledgeGraph, Source
 from nscaching.registry import refuse_outside_code
@@ -57,9 +57,10 @@ class RunFolder:
         if not self.path.exists() and not self.path.is_symlink():
             return
         if not overwrite:
-            interrupted = f", or --resume {self.path}" if self.checkpoints.files() else ""
+            interrupted = f", or {flag('resume')} {self.path}" if self.checkpoints.files() else ""
             raise UserError(
-                f"{self.path} exists already; choose another --out, or say --overwrite{interrupted}"
+                f"{self.path} exists already; choose another {flag('out')}, or say "
+                f"{flag('overwrite', 'overwrite=True')}{interrupted}"
             )
         check_own(self.path)
         FolderLock(self.path).release()

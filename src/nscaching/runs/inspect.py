@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Ids, Side
 from nscaching.models import Model, finite
@@ -43,7 +43,7 @@ def inspect(
     in some training triple, which are of a fitting kind.
     """
     if relation is None or (head is None) == (tail is None):
-        raise UserError("give --relation and one of --head and --tail")
+        raise UserError(f"give {flag('relation')} and one of {flag('head')} and {flag('tail')}")
     _check(epoch, sample, top, seed)
     recorded = recorded_epochs(run)
     epochs = _chosen(recorded, epoch, everything=sample is None and top is None)
@@ -101,17 +101,17 @@ def _chosen(recorded: list[int], epoch: int | None, everything: bool) -> list[in
 
 
 def _check(epoch: int | None, sample: int | None, top: int | None, seed: int) -> None:
-    given = {"--epoch": epoch, "--sample": sample, "--top": top, "--seed": seed}
-    for flag, value in given.items():
+    given = {flag("epoch"): epoch, flag("sample"): sample, flag("top"): top, flag("seed"): seed}
+    for name, value in given.items():
         if value is not None and not isinstance(value, int | np.integer):
-            raise UserError(f"{flag} takes a whole number, not {value!r}")
+            raise UserError(f"{name} takes a whole number, not {value!r}")
     if sample is not None and top is not None:
-        raise UserError("give --sample or --top, not both")
-    for flag, value in (("--sample", sample), ("--top", top)):
+        raise UserError(f"give {flag('sample')} or {flag('top')}, not both")
+    for name, value in ((flag("sample"), sample), (flag("top"), top)):
         if value is not None and value < 1:
-            raise UserError(f"{flag} must be at least 1, not {value}")
+            raise UserError(f"{name} must be at least 1, not {value}")
     if seed < 0:
-        raise UserError(f"--seed must be at least 0, not {seed}")
+        raise UserError(f"{flag('seed')} must be at least 0, not {seed}")
 
 
 def recorded_epochs(run: Run) -> list[int]:

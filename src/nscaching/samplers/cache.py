@@ -10,7 +10,7 @@ from torch import Tensor
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.kernels import (
     HEAD_FRESH,
     HEAD_NOISE,
@@ -59,13 +59,15 @@ class NSCaching(Sampler):
         super().__init__(graph, config, device, seed, kernels)
         if config.n1 > self.entities:
             raise UserError(
-                f"--n1 {config.n1} is larger than the number of entities, {self.entities:,}; "
-                "give a smaller --n1"
+                f"{flag('n1')} {config.n1} is larger than the number of entities, "
+                f"{self.entities:,}; "
+                f"give a smaller {flag('n1')}"
             )
         if self.count > config.n1:
             raise UserError(
-                f"--negatives {self.count} is more than a cache holds, --n1 {config.n1}; "
-                "give fewer, or a larger --n1"
+                f"{flag('negatives')} {self.count} is more than a cache holds, "
+                f"{flag('n1')} {config.n1}; "
+                f"give fewer, or a larger {flag('n1')}"
             )
         self.refreshing = True
         self.sides: dict[Side, CacheSide] = {}

@@ -10,6 +10,7 @@ from torch import Tensor
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
+from nscaching.errors import flag
 from nscaching.kernels import CHOICE, ENTITY, AutogradLearner, Kernels, Learning, random
 from nscaching.kernels.batch import Batch, Negatives
 from nscaching.kernels.learner import Scorer
@@ -54,7 +55,7 @@ class Generating(Sampler):
         self.generator.prepare(graph)
         self.generator.reset(torch.Generator().manual_seed(seed))
         if config.generator_pretrain:
-            start = "--generator-pretrain", config.generator_pretrain
+            start = flag("generator_pretrain"), config.generator_pretrain
             self.generator.load_state_dict(warm_start(*start, graph, config.generator, config.dim))
         self.generator.to(device)
         learning = Learning("margin", config.margin, config.generator_lr, weight_decay=0.0)

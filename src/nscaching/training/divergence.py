@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nscaching.config import TrainConfig
-from nscaching.errors import Diverged
+from nscaching.errors import Diverged, flag
 
 __all__ = ["diverged"]
 
@@ -21,10 +21,13 @@ def diverged(config: TrainConfig, loss: float, epoch: int, step: int, steps: int
 
 def _cause(config: TrainConfig, first: bool) -> str:
     if config.margin > LARGE_MARGIN:
-        return f"--margin {config.margin:g} is too large for sums of 32-bit numbers"
+        return f"{flag('margin')} {config.margin:g} is too large for sums of 32-bit numbers"
     if first:  # no step has moved the parameters yet, and what they start from was checked
         return f"{config.model} gives scores that are not finite from the start, before any step"
     penalty = config.penalty or 0.0
     if penalty >= STRONG_PENALTY[config.penalty_norm]:
-        return f"probably --penalty {penalty:g} is too strong: try a lower one, or a lower --lr"
-    return f"probably --lr {config.lr:g} is too high: try a lower --lr"
+        return (
+            f"probably {flag('penalty')} {penalty:g} is too strong: try a lower one, or a "
+            f"lower {flag('lr')}"
+        )
+    return f"probably {flag('lr')} {config.lr:g} is too high: try a lower {flag('lr')}"

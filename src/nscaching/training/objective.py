@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nscaching.config import TrainConfig
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.kernels.losses import ALL_ENTITIES, Objective
 from nscaching.models import Model
 
@@ -24,7 +24,7 @@ def penalty(config: TrainConfig, model: Model) -> float:
 def choose_objective(config: TrainConfig, model: Model | type[Model]) -> Objective:
     """Return the loss that the configuration asks for; auto: by the model's family and sampler."""
     if config.penalty_norm == "n3" and model.family != "semantic":
-        raise UserError("--penalty-norm n3 is for semantic matching models; give l2")
+        raise UserError(f"{flag('penalty_norm')} n3 is for semantic matching models; give l2")
     without = config.sampler == "none"
     if config.objective == "auto":
         if without:
@@ -33,6 +33,8 @@ def choose_objective(config: TrainConfig, model: Model | type[Model]) -> Objecti
             return "logistic"
         return "shifted" if config.sampler == "self-adversarial" else "margin"
     if without != (config.objective in ALL_ENTITIES):
-        uses = "no negatives: give --sampler none" if not without else "negatives: give a --sampler"
-        raise UserError(f"--objective {config.objective} uses {uses}")
+        uses = f"negatives: give a {flag('sampler')}"
+        if not without:
+            uses = f"no negatives: give {flag('sampler')} none"
+        raise UserError(f"{flag('objective')} {config.objective} uses {uses}")
     return config.objective

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from nscaching.errors import Stopped, UserError
+from nscaching.errors import Stopped, UserError, flag
 from nscaching.kernels.state import State
 from nscaching.probes.files import append_scores, save_snapshot
 from nscaching.probes.probes import Finding
@@ -51,7 +51,7 @@ class Recording:
         alone: Checkpoints | None = None,
     ) -> None:
         if not 0 <= every < float("inf"):
-            raise UserError(f"--checkpoint-every must be zero or more seconds, not {every}")
+            raise UserError(f"{flag('checkpoint_every')} must be zero or more seconds, not {every}")
         self.run, self.trainer, self.folder, self.observe = run, trainer, folder, observe
         self.every, self.stop, self.say, self.alone = every, stop, say, alone
         self.snapshots: dict[int, dict[str, Tensor]] = {}
@@ -173,7 +173,7 @@ class Recording:
             if more and state["trained"] == before:
                 raise UserError(
                     f"{where}: all its {before} epochs are trained, so that there can "
-                    "be no more of them: leave out --epochs"
+                    f"be no more of them: leave out {flag('epochs')}"
                 )
             if before != value and not more:
                 raise UserError(
@@ -183,6 +183,8 @@ class Recording:
             self.trainer.restore(state)
             if self.folder is None:
                 self.run.history = list(state["history"])
+        except UserError:
+            raise
         except (KeyError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise UserError(

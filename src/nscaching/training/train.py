@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.errors import Diverged, UserError, user_path
+from nscaching.errors import Diverged, UserError, flag, user_path
 from nscaching.evaluation.chunks import is_shortage
 from nscaching.files import CannotWriteError
 from nscaching.kernels import choose_kernels
@@ -167,7 +167,7 @@ def resume(
             folder.close()
             raise UserError(
                 f"{folder.path} is finished: there is nothing to go on with; to train more from "
-                f"its parameters, start another run with --pretrain {folder.path}"
+                f"its parameters, start another run with {flag('pretrain')} {folder.path}"
             )
         before = _with_epochs(before, epochs, folder.path)
         config = TrainConfig.from_dict({**before.to_dict(), **place})
@@ -255,14 +255,16 @@ def differences(record: dict[str, Any], graph: KnowledgeGraph, config: TrainConf
 
 def _with_epochs(config: TrainConfig, epochs: int | None, path: Path) -> TrainConfig:
     if epochs is not None and epochs < config.epochs:
-        raise UserError(f"--epochs {epochs}: {path} was begun with {config.epochs}, give more")
+        raise UserError(
+            f"{flag('epochs')} {epochs}: {path} was begun with {config.epochs}, give more"
+        )
     return config if epochs is None else dataclasses.replace(config, epochs=epochs)
 
 
 def _start(graph: KnowledgeGraph, config: TrainConfig) -> dict[str, Tensor] | None:
     if not config.pretrain:
         return None
-    return warm_start("--pretrain", config.pretrain, graph, config.model, config.dim)
+    return warm_start(flag("pretrain"), config.pretrain, graph, config.model, config.dim)
 
 
 def _absolute_starts(config: TrainConfig) -> TrainConfig:

@@ -12,7 +12,7 @@ from torch import Tensor
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
-from nscaching.errors import Diverged, UserError
+from nscaching.errors import Diverged, UserError, flag
 from nscaching.evaluation.ranking import Queries, Ranks, metrics, rank
 from nscaching.kernels import (
     AutogradLearner,
@@ -183,7 +183,9 @@ class Trainer:
         if bad:
             raise diverged(self.config, record["loss"], epoch, bad, steps)
         if not abs(record.get("generator_loss", 0.0)) < float("inf"):
-            raise Diverged(f"the generator diverged in epoch {epoch}: try a lower --generator-lr")
+            raise Diverged(
+                f"the generator diverged in epoch {epoch}: try a lower {flag('generator_lr')}"
+            )
         return record if self.probes is None else record | self.probes.figures(epoch)
 
     def _step(self, rows: Tensor) -> None:

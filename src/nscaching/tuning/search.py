@@ -75,7 +75,7 @@ def check_search(
     """Return what is fixed and what is tuned; find what can be found wrong without the data."""
     check_optuna()
     if trials < 1:
-        raise UserError(f"--trials must be at least 1, not {trials}")
+        raise UserError(f"{flag('trials')} must be at least 1, not {trials}")
     config = TrainConfig.from_dict({"epochs": EPOCHS, **settings})
     config = dataclasses.replace(
         config,
@@ -89,7 +89,7 @@ def check_search(
     choose_objective(config, MODELS.get(config.model))
     choose_device(config.device)
     if not config.validate_every:
-        raise UserError("--validate-every 0: a search is judged by validation")
+        raise UserError(f"{flag('validate_every')} 0: a search is judged by validation")
     tuned = make_space(space, config, trust)
     tuned = {name: part for name, part in tuned.items() if name not in settings}
     if not tuned:
@@ -99,7 +99,7 @@ def check_search(
             _, before = RunFolder(path).read_config(trust=True)  # only its dim is looked at
             if "dim" in tuned:
                 what = f"{flag(name)} {path}: its dim is {before.dim}"
-                raise UserError(f"{what}: give --dim {before.dim}, so that it is not tuned")
+                raise UserError(f"{what}: give {flag('dim')} {before.dim}, so that it is not tuned")
     return config, tuned
 
 

@@ -86,7 +86,8 @@ def make_space(
         return (_paper if asked == "paper" else _wide)(config)
     path = user_path(asked)
     if path.suffix != ".toml" and not path.exists():
-        raise UserError(f"{unknown('--space', str(asked), SPACES)}, or a file of yours: FILE.toml")
+        known = unknown(flag("space"), str(asked), SPACES)
+        raise UserError(f"{known}, or a file of yours: FILE.toml")
     values = read_toml(path)
     if not trust:
         refuse_outside_code(path, values)

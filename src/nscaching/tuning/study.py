@@ -19,7 +19,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState
 
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.tuning.space import Space
 
 __all__ = ["FAILED", "JOURNAL", "StudyFolder", "counted", "new_study"]
@@ -127,7 +127,9 @@ class StudyFolder:
             except FileNotFoundError:  # it will be made
                 return
             if not (self.path / JOURNAL).is_file() and not self._is_empty():
-                raise UserError(f"{self.path} exists and holds no search; choose another --out")
+                raise UserError(
+                    f"{self.path} exists and holds no search; choose another {flag('out')}"
+                )
 
     def _is_empty(self) -> bool:
         return self.path.is_dir() and not any(self.path.iterdir())
@@ -172,7 +174,7 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"--out {path}: cannot write there: {error.strerror}") from error
+        raise UserError(f"{flag('out')} {path}: cannot write there: {error.strerror}") from error
 
 
 class _NoLock(JournalFileOpenLock):
@@ -215,4 +217,4 @@ def _check_same(path: Path, known: dict[str, Any], search: dict[str, Any]) -> No
                 for name in names[:3]
             ]
             what = f"its {part}: {'; '.join(differences)}"
-        raise UserError(f"{path} holds another search, {what}; choose another --out")
+        raise UserError(f"{path} holds another search, {what}; choose another {flag('out')}")

@@ -33,6 +33,8 @@ def told(path: Path) -> Iterator[None]:
     """Turn an error of the disk or of unpacking into one line."""
     try:
         yield
+    except UserError:
+        raise
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (OSError, EOFError, ValueError, zlib.error) as error:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nscaching.config import TrainConfig, flag
+from nscaching.config import TrainConfig
 from nscaching.data import datasets
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.errors import UserError
+from nscaching.errors import UserError, as_flag
 from nscaching.probes.files import SCORES
 from nscaching.runs.folder import Record, RunFolder
 from nscaching.runs.run import Run
@@ -225,7 +225,7 @@ def compare(logs: Sequence[Log], by: set[str], notes: list[str]) -> None:
         if key not in told and len({str(values[key]) for values in settings}) > 1
     ]
     if differ:
-        names = ", ".join(flag(key) for key in differ)
+        names = ", ".join(as_flag(key) for key in differ)
         notes.append(f"these runs of {logs[0].model} on {logs[0].data} differ in {names} too")
 
 

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.paper.figures._logs import Log, alike, compare, grouped, labels, shown, traced_split
 from nscaching.paper.figures._pages import Line, Page, Panel, Row, evenly
 from nscaching.runs.folder import Record
@@ -27,7 +27,10 @@ def pages(logs: list[Log], notes: list[str]) -> list[Page]:
         panels = [p for size, runs in sweeps.items() for p in _panels(size, runs, split, notes)]
         if not panels:
             runs = ", ".join(log.where for log in group)
-            raise UserError(f"no two of these runs differ in --n1 alone or in --n2 alone: {runs}")
+            raise UserError(
+                f"no two of these runs differ in {flag('n1')} alone or in {flag('n2')} "
+                f"alone: {runs}"
+            )
         swept = {id(log) for runs in sweeps.values() for log in runs}
         notes += [
             f"{log.where} is not shown: N1 = {log.config.n1}, N2 = {log.config.n2} is of no sweep"

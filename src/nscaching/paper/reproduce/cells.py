@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from nscaching.config import TrainConfig
 from nscaching.data import datasets
-from nscaching.errors import UserError, unknown, user_path
+from nscaching.errors import UserError, flag, unknown, user_path
 from nscaching.models import MODELS
 from nscaching.paper import presets
 from nscaching.paper.reproduce.asked import Asked
@@ -169,7 +169,9 @@ def _config(
     except UserError as error:
         if name in presets.names(folder) or not folder.is_dir():
             raise
-        raise UserError(f"{error}; or give --presets FOLDER with {name}.toml in it") from None
+        raise UserError(
+            f"{error}; or give {flag('presets')} FOLDER with {name}.toml in it"
+        ) from None
     if (_data(where), MODELS.canonical(config.model)) != (data, model):
         raise UserError(f"{folder / name}.toml is for {config.model} on {where}")
     config = dataclasses.replace(config, validate_every=asked.validate_every, seed=seed)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.files import PARTIAL
 from nscaching.paper.reproduce.store import Store
 from nscaching.paper.reproduce.tables import PROTOCOLS, Figure, Row, Summary
@@ -154,7 +154,7 @@ def check_own(path: Path) -> None:
     except (OSError, ValueError):
         made = False
     if not made:
-        raise UserError(f"{path} was not made by nscaching reproduce; choose another --out")
+        raise UserError(f"{path} was not made by nscaching reproduce; choose another {flag('out')}")
 
 
 def write(path: Path, text: str) -> None:

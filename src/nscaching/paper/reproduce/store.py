@@ -64,12 +64,12 @@ class Store:
             figures.append(line["settings"]["epochs"])
             sound &= all(isinstance(value, int | float) for value in figures)
             mark = fingerprint(line)
+        except UserError as error:
+            raise UserError(f"{path}:{number}: {error}") from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UserError(
                 f"{path}:{number}: not a line of results; remove it to go on"
             ) from error
-        except UserError as error:
-            raise UserError(f"{path}:{number}: {error}") from None
         if not sound:
             raise UserError(f"{path}:{number}: not a line of results; remove it to go on")
         return line, mark

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from nscaching.errors import UserError, unknown, user_path
+from nscaching.errors import UserError, unknown, user_path, flag
 from nscaching.runs.export import binary, parquet, text
 from nscaching.runs.export._vectors import Format, Progress, Vectors
 from nscaching.files import PARTIAL, free_path
@@ -53,9 +53,12 @@ def export(
     files = form.files(target)
     for file in files:
         if file.is_dir():
-            raise UserError(f"{file} is a folder; --to names a file")
+            raise UserError(f"{file} is a folder; {flag('to', 'path')} names a file")
         if not overwrite and (file.exists() or file.is_symlink()):
-            raise UserError(f"{file} exists already; choose another --to, or say --overwrite")
+            raise UserError(
+                f"{file} exists already; choose another {flag('to', 'path')}, or say "
+                f"{flag('overwrite', 'overwrite=True')}"
+            )
     vectors = vectors_of(model, graph)
     unfinished: Sequence[Path] = ()
     try:
@@ -81,6 +84,8 @@ def load_vectors(path: str | Path) -> Vectors:
     form.check()
     try:
         return form.read(file)
+    except UserError:
+        raise
     except (OSError, ValueError, KeyError) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         where = getattr(error, "filename", None) or file

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nscaching.errors import UserError, user_path
+from nscaching.errors import UserError, user_path, flag
 from nscaching.files import PARTIAL, free_path
 from nscaching.runs.report.page import BEGIN, END, render
 from nscaching.runs.layout import REPORT
@@ -30,10 +30,13 @@ def write_report(
     """
     target = user_path(path)
     if target.is_dir():
-        raise UserError(f"{target} is a folder; --out names a file")
+        raise UserError(f"{target} is a folder; {flag('out', 'path')} names a file")
     exists = target.exists() or target.is_symlink()
     if exists and not overwrite and not _is_own(run, target):
-        raise UserError(f"{target} exists already; choose another --out, or say --overwrite")
+        raise UserError(
+            f"{target} exists already; choose another {flag('out', 'path')}, or say "
+            f"{flag('overwrite', 'overwrite=True')}"
+        )
     content = render(run, progress).encode()
     unfinished = free_path(target.with_name(target.name + PARTIAL))
     try:

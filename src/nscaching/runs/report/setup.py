@@ -10,7 +10,8 @@ import torch
 
 from nscaching import __version__
 from nscaching.runs.card import command
-from nscaching.config import TrainConfig, flag
+from nscaching.config import TrainConfig
+from nscaching.errors import as_flag
 from nscaching.data.graph import MAPPING_CLASSES, SPLITS
 from nscaching.runs.report.markup import fold, number, section, table, text
 
@@ -54,7 +55,7 @@ def settings(run: Run) -> str:
     changed, usual = [], []
     for field in dataclasses.fields(TrainConfig):
         value = getattr(run.config, field.name)
-        row = [f"<code>{flag(field.name)}</code>", _value(value), _value(field.default)]
+        row = [f"<code>{as_flag(field.name)}</code>", _value(value), _value(field.default)]
         if value != field.default:
             changed.append(row)
         else:

@@ -63,7 +63,8 @@ def _remedy(plan: Plan, place: Place, bound: int) -> str:
         least["n1"] = max(1, plan.negatives)
     words = [f"{flag(name)} {value}" for name, value in least.items()]
     if dim := _largest(plan.changed(**least), "dim", 1, plan.config.dim, place, bound):
-        return f"{' '.join([*words, f'--dim {dim}'])} together would fit"
+        words.append(f"{flag('dim')} {dim}")
+        return f"{' '.join(words)} together would fit"
     return "no setting makes so large a graph fit"
 
 

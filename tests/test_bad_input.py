@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import json
+import re
 import shlex
 import shutil
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from nscaching import KnowledgeGraph, UserError
+import nscaching
+from nscaching import KnowledgeGraph, UserError, train
 from nscaching.cli.main import main
 
 TINY = shlex.split("--epochs 1 --dim 4 --n1 4 --n2 4 --threads 1")
@@ -493,3 +497,44 @@ def test_the_program_with_debug():
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr.startswith(b"Traceback")
     assert done.stderr.endswith(b"UserError: gone.tsv: no such file or folder\n")
+
+
+# The same mistake in Python.
+
+
+def test_messages_name_flags_on_the_command_line_and_parameters_in_python(fails, run):
+    words = ["train", "good.tsv", *TINY, "--batch-size", 0]
+    assert fails(*words) == "--batch-size must be at least 1, not 0"
+    graph = KnowledgeGraph.load("good.tsv")
+    with pytest.raises(ValueError, match=r"batch_size must be at least 1, not 0$"):
+        train(graph, batch_size=0)
+    with pytest.raises(UserError, match=r"^n1 10 is larger than .*; give a smaller n1$"):
+        train(graph, n1=10, device="cpu")
+    assert "give a smaller --n1" in fails("train", "good.tsv", "--n1", 10, loaded=True)
+    run = train(graph, epochs=1, dim=4, n1=4, n2=4, device="cpu", out="mine")
+    with pytest.raises(
+        UserError, match=r"^mine exists already; choose another out, or say overwrite=True$"
+    ):
+        train(graph, epochs=1, dim=4, n1=4, n2=4, device="cpu", out="mine")
+    run.export("v.npz")
+    with pytest.raises(UserError, match=r"choose another path, or say overwrite=True$"):
+        run.export("v.npz")
+    said = fails("export", "run", "--to", "v.npz")
+    assert said.endswith("choose another --to, or say --overwrite")
+
+
+def test_no_message_of_the_library_writes_a_flag_by_hand():
+    """But commands that a message quotes, and pages that are written for the command line."""
+    library = Path(nscaching.__file__).parent
+    pages = {"runs/card.py", "runs/report/page.py", "runs/report/cache.py"}
+    commands = {"paper/figures/strategies.py", "paper/figures/sizes.py", "paper/figures/_logs.py"}
+    for path in library.rglob("*.py"):
+        name = str(path.relative_to(library))
+        if name.startswith("cli/") or name in pages | commands:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not ast.unparse(node.func).endswith("Error"):
+                continue
+            text = ast.unparse(node)
+            if "nscaching " not in text:
+                assert not re.search(r"(?<![\w-])--[a-z]", text), f"{name}:{node.lineno}: {text}"

@@ -21,9 +21,9 @@ from nscaching import Run, TrainConfig, __version__
 from nscaching.cli import main as cli
 from nscaching.cli.main import VERBS, main
 from nscaching.cli.verbs.demo import print_results
-from nscaching.config import flag, write_toml
+from nscaching.config import write_toml
 from nscaching.data import datasets
-from nscaching.errors import UserError
+from nscaching.errors import UserError, as_flag
 from nscaching.models import MODELS
 from nscaching.runs.escaping import visible
 from nscaching.runs.settings import read_settings
@@ -169,7 +169,7 @@ def test_the_help_of_train_names_models_samplers_and_every_field(capsys, monkeyp
     assert all(name in models for name in MODELS.names())
     assert all(name in samplers for name in SAMPLERS.names())
     for field in dataclasses.fields(TrainConfig):
-        assert re.search(rf"{flag(field.name)}\b", out)
+        assert re.search(rf"{as_flag(field.name)}\b", out)
 
 
 # Settings.
@@ -191,7 +191,7 @@ def as_flags(values):
     return [
         word
         for name, value in values.items()
-        for word in ([flag(name)] if value is True else [flag(name), str(value)])
+        for word in ([as_flag(name)] if value is True else [as_flag(name), str(value)])
     ]
 
 
@@ -209,7 +209,7 @@ def test_every_field_is_a_flag_and_a_key(tmp_path):
 def test_a_flag_wins_over_the_file(tmp_path, name):
     write_toml(tmp_path / "all.toml", OTHER | {"data": "a.tsv", "labels": "l", "split_seed": 5})
     default = getattr(TrainConfig(), name)
-    words = [f"--no-{name.replace('_', '-')}"] if default is False else [flag(name), str(default)]
+    words = [as_flag(f"no_{name}")] if default is False else [as_flag(name), str(default)]
     parsed = cli._parse("train", [*words, "--config", "all.toml"])
     assert parsed.settings == TrainConfig(**OTHER | {name: default})
     assert (parsed.where, parsed.labels, parsed.split_seed) == ("a.tsv", "l", 5)

@@ -80,15 +80,15 @@ def test_good_steps_are_counted_on_every_path(path, objective):
 @pytest.mark.parametrize(
     ("settings", "cause"),
     [
-        ({"lr": 1e38}, "probably --lr 1e+38 is too high: try a lower --lr;"),
-        ({"lr": 1e38, "model": "DistMult"}, "probably --lr 1e+38 is too high"),
+        ({"lr": 1e38}, "probably lr 1e+38 is too high: try a lower lr;"),
+        ({"lr": 1e38, "model": "DistMult"}, "probably lr 1e+38 is too high"),
         (
             {"lr": 1e20, "model": "ComplEx", "penalty": 50, "penalty_norm": "n3"},
-            "probably --penalty 50 is too strong: try a lower one, or a lower --lr;",
+            "probably penalty 50 is too strong: try a lower one, or a lower lr;",
         ),
         (
             {"margin": 3e38, "kernels": "reference"},
-            "in epoch 1, since batch 1 of 3: --margin 3e+38 is too large",
+            "in epoch 1, since batch 1 of 3: margin 3e+38 is too large",
         ),
     ],
 )

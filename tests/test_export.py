@@ -224,7 +224,7 @@ def test_the_verb(run, capsys):
     [
         ("x.csv", "unknown suffix '.csv'; known: .safetensors, .npz, .tsv, .parquet"),
         ("x", "unknown suffix 'x'; known: .safetensors"),
-        ("folder.npz", "folder.npz is a folder; --to names a file"),
+        ("folder.npz", "folder.npz is a folder; path names a file"),
         ("file/x.npz", "cannot write file: "),
         ("link.npz", "link.npz exists already"),
     ],

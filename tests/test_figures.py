@@ -318,7 +318,7 @@ def test_eight_lines_look_different():
         ),
         ("convergence", {"validated": False}, "no ranking while training; nscaching train --valid"),
         ("sizes", {"sampler": "bernoulli"}, "its sampler bernoulli has no cache"),
-        ("sizes", {}, "no two of these runs differ in --n1 alone or in --n2 alone"),
+        ("sizes", {}, "no two of these runs differ in n1 alone or in n2 alone"),
     ],
 )
 def test_what_a_run_lacks_is_one_line(tmp_path, kind, run, words):
@@ -500,7 +500,7 @@ def test_files_come_out_the_same_and_are_not_overwritten(tmp_path, capsys):
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
     first[0].unlink()
     first[2].write_text("mine")
-    with pytest.raises(UserError, match=r"a\.svg exists already; .*--overwrite"):
+    with pytest.raises(UserError, match=r"a\.svg exists already; .*overwrite=True"):
         draw("gradients", [run], tmp_path / "a.png")
     assert first[2].read_text() == "mine"
     assert not first[0].exists()

@@ -182,7 +182,7 @@ def test_a_generator_hears_of_the_graph(sampler):
 
 
 @both
-@pytest.mark.parametrize(("rate", "advice"), [("lr", "--lr"), ("generator_lr", "--generator-lr")])
+@pytest.mark.parametrize(("rate", "advice"), [("lr", "lr"), ("generator_lr", "generator_lr")])
 def test_a_run_that_diverges_ends_with_advice(sampler, rate, advice):
     settings = {"sampler": sampler, "model": "DistMult", "generator": "DistMult", rate: 1e30}
     trainer = Trainer(GRAPH, TrainConfig(**TINY | settings))

@@ -138,9 +138,9 @@ def test_the_paths_on_a_cpu():
 @pytest.mark.parametrize(
     ("name", "device", "message"),
     [
-        ("triton", CPU, "--kernels triton does not run on the CPU; use auto, reference or numba"),
-        ("numba", CUDA, "--kernels numba does not run on a GPU; use auto, reference or triton"),
-        ("fast", CPU, "--kernels fast .*; use auto, reference or numba"),
+        ("triton", CPU, "kernels triton does not run on the CPU; use auto, reference or numba"),
+        ("numba", CUDA, "kernels numba does not run on a GPU; use auto, reference or triton"),
+        ("fast", CPU, "kernels fast .*; use auto, reference or numba"),
     ],
 )
 def test_a_path_that_does_not_fit(name, device, message):
@@ -168,7 +168,7 @@ def test_what_does_not_work(monkeypatch):
     reason = "numba does not work here: Numba needs another NumPy than this"
     chosen = choose_kernels("auto", CPU)
     assert (type(chosen), chosen.reason) == (Kernels, reason)
-    with pytest.raises(UserError, match=f"^--kernels numba: {reason}$"):
+    with pytest.raises(UserError, match=f"^kernels numba: {reason}$"):
         choose_kernels("numba", CPU)
 
 

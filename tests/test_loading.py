@@ -305,7 +305,7 @@ def test_a_dense_file_is_split_90_5_5_by_seed(tmp_path):
     assert graph.source.split_seed == 1
     assert graph.test.tolist() != other.test.tolist()
     assert load_graph(path, split_seed=1).fingerprint == graph.fingerprint != other.fingerprint
-    with pytest.raises(UserError, match="--split-seed must be at least 0, not -1"):
+    with pytest.raises(UserError, match="split_seed must be at least 0, not -1"):
         load_graph(path, split_seed=-1)
 
 

@@ -120,7 +120,7 @@ def test_without_validation_there_is_no_verdict():
     [
         ({}, "at least two"),
         ({"head": "e1"}, "at least two"),
-        ({"head": "e1", "relation": "r1", "top": 0}, "--top must be at least 1"),
+        ({"head": "e1", "relation": "r1", "top": 0}, "top must be at least 1"),
         ({"head": "e99", "relation": "r1"}, "unknown entity 'e99'"),
         ({"head": "e1", "relation": "r9"}, "unknown relation 'r9'"),
         ({"head": "e1", "relation": "r1", "known": "show"}, r"known: 'show'; known: hide, mark"),

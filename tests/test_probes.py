@@ -448,20 +448,20 @@ def test_what_is_off_is_not_there(tmp_path):
 @pytest.mark.parametrize(
     ("asked", "settings", "message"),
     [
-        ({"probe_repeats": -1}, {}, "--probe-repeats must be at least 0, not -1"),
-        ({"probe_repeats": 9}, {}, "--probe-repeats 9 is more than --epochs 2"),
-        ({"probe_repeats": 1}, {"sampler": "none"}, "--probe-repeats: --sampler none has no neg"),
-        ({"probe_changes": True}, {"sampler": "kbgan"}, "--probe-changes: --sampler kbgan keeps"),
-        ({"probe_changes": 1}, {}, "--probe-changes must be of type bool, not 1"),
-        ({"snapshots": (1,)}, {"sampler": "bernoulli"}, "--snapshots: --sampler bernoulli keeps"),
-        ({"snapshots": (0, 3)}, {}, "--snapshots 3 is beyond --epochs 2"),
-        ({"snapshots": (-1,)}, {}, "--snapshots must be at least 0, not -1"),
-        ({"snapshots": 3}, {}, "--snapshots must be a list, not 3"),
-        ({"snapshots": ("x",)}, {}, "--snapshots must be of type int, not 'x'"),
-        ({"probe_test": True}, {"validate_every": 0}, "--probe-test goes with validation: give"),
-        ({"watch": 61}, {}, "--watch 61: graph has 60 training triples"),
-        ({"watch_every": 0}, {}, "--watch-every must be at least 1, not 0"),
-        ({"watch_triple": ("e0 r0 e1",)}, {}, "--watch-triple 'e0 r0 e1' must be head, tab, rel"),
+        ({"probe_repeats": -1}, {}, "probe_repeats must be at least 0, not -1"),
+        ({"probe_repeats": 9}, {}, "probe_repeats 9 is more than epochs 2"),
+        ({"probe_repeats": 1}, {"sampler": "none"}, "probe_repeats: sampler none has no neg"),
+        ({"probe_changes": True}, {"sampler": "kbgan"}, "probe_changes: sampler kbgan keeps"),
+        ({"probe_changes": 1}, {}, "probe_changes must be of type bool, not 1"),
+        ({"snapshots": (1,)}, {"sampler": "bernoulli"}, "snapshots: sampler bernoulli keeps"),
+        ({"snapshots": (0, 3)}, {}, "snapshots 3 is beyond epochs 2"),
+        ({"snapshots": (-1,)}, {}, "snapshots must be at least 0, not -1"),
+        ({"snapshots": 3}, {}, "snapshots must be a list, not 3"),
+        ({"snapshots": ("x",)}, {}, "snapshots must be of type int, not 'x'"),
+        ({"probe_test": True}, {"validate_every": 0}, "probe_test goes with validation: give"),
+        ({"watch": 61}, {}, "watch 61: graph has 60 training triples"),
+        ({"watch_every": 0}, {}, "watch_every must be at least 1, not 0"),
+        ({"watch_triple": ("e0 r0 e1",)}, {}, "watch_triple 'e0 r0 e1' must be head, tab, rel"),
         ({"watch_triple": ("e0\tr0\tx",)}, {}, "unknown entity 'x'; known: e0, e1, "),
         ({"watch_triple": ("e0\tx\te1",)}, {}, "unknown relation 'x'; known: r0, r1, r2"),
     ],
@@ -507,7 +507,7 @@ def test_a_run_that_says_how_often_and_watches_nothing_goes_on(tmp_path, every):
 
 
 def test_tracing_needs_test_triples():
-    with pytest.raises(UserError, match="--probe-test: graph has no test triples"):
+    with pytest.raises(UserError, match="probe_test: graph has no test triples"):
         tiny(graph_of(GRAPH.train, GRAPH.valid), ProbeConfig(probe_test=True))
 
 

@@ -68,7 +68,7 @@ def test_literals_are_left_out_and_counted_or_asked_for(tmp_path):
     graph = KnowledgeGraph.load(path)
     assert not any(name.startswith('"') for name in graph.entities)
     left = "a.ttl: 5 triples with a literal were left out (4 rdfs:label are used as labels)"
-    assert f"{left}; --literals takes them" in graph.notes
+    assert f"{left}; literals takes them" in graph.notes
     more = KnowledgeGraph.load(path, literals=True)
     five = '"5"^^<http://www.w3.org/2001/XMLSchema#integer>'
     assert named(more) - named(graph) >= {(f"{EX}a", f"{EX}age", five)}
@@ -162,7 +162,7 @@ def test_short_forms():
         (
             "a.nt",
             f'<{EX}a> <{EX}p> "x" .',
-            "holds no triples but 1 with a literal, which --literal",
+            "holds no triples but 1 with a literal, which literals takes",
         ),
         ("a.nt", nt(TRIPLES) + "<http://x> <http://y> .\n", "a.nt:5: "),
         ("a.nt", nt(TRIPLES[:1]) + "<a> <b> <c> .\n", "a.nt:2: No scheme found in an absolute IRI"),

@@ -531,7 +531,7 @@ def test_no_other_file_is_taken_for_the_report_of_a_run(saved, tmp_path):
     whole = page.read_bytes()
     for others in (b"", b"mine", whole[:-1], whole[1:], whole + b"<!-- mine -->"):
         page.write_bytes(others)
-        with pytest.raises(UserError, match=r"report\.html exists already; choose another --out"):
+        with pytest.raises(UserError, match=r"report\.html exists already; choose another path"):
             run.report()
         assert page.read_bytes() == others
     page.unlink()
@@ -539,7 +539,7 @@ def test_no_other_file_is_taken_for_the_report_of_a_run(saved, tmp_path):
     # Nor is a report that stands elsewhere, which may be of another run.
     shutil.copy(saved.path / "report.html", tmp_path)
     for where in ("", tmp_path / "report.html", saved.path / "report.html"):
-        with pytest.raises(UserError, match=r"report\.html exists already; choose another --out"):
+        with pytest.raises(UserError, match=r"report\.html exists already; choose another path"):
             run.report(where)
     assert page.is_symlink()
     run.report(overwrite=True)
@@ -560,7 +560,7 @@ def test_an_older_report_is_kept_where_a_new_one_cannot_be_written(saved, tmp_pa
 
 
 def test_where_a_report_cannot_be(saved, tmp_path):
-    with pytest.raises(UserError, match="is a folder; --out names a file"):
+    with pytest.raises(UserError, match="is a folder; path names a file"):
         saved.report(tmp_path, overwrite=True)
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"cannot write .*report.html: "):

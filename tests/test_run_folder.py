@@ -172,7 +172,7 @@ def test_a_path_that_exists_is_left_alone(finished, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for path in (tmp_path / "folder", tmp_path / "file", tmp_path / "link", finished.path):
         before = contents(finished.path)
-        with pytest.raises(UserError, match="exists already; choose another --out, or say --over"):
+        with pytest.raises(UserError, match="exists already; choose another out, or say over"):
             train(some_graph(), out=path, **TINY)
         assert contents(finished.path) == before
     assert (tmp_path / "file").read_text() == "mine"
@@ -314,13 +314,13 @@ RECORD = '{"epoch": 1, "loss": 1.0, "seconds": 0.1}\n'
         (shutil.rmtree, "copy does not exist"),
         (no_file("config.toml"), "copy is not a run folder: it has no config.toml"),
         (text("config.toml", "dim = "), "config.toml: cannot read it: Invalid value"),
-        (line("config.toml", "dim = 4", "dim = -4"), "config.toml: --dim must be at least 1"),
+        (line("config.toml", "dim = 4", "dim = -4"), "config.toml: dim must be at least 1"),
         (line("config.toml", "dim = 4", "dim = 'x'"), "config.toml: dim must be of type int"),
         (line("config.toml", "dim = 4", "dime = 4"), "config.toml: unknown key 'dime'; nearest"),
         (line("config.toml", "dim = 4", "dim = 5"), "copy: model and configuration differ"),
         (line("config.toml", "TransE", "TransH"), "copy: model and configuration differ"),
         (line("config.toml", "TransE", "TransX"), "unknown model 'TransX'; known: ANALOGY, "),
-        (line("config.toml", "TransE", "no_such:X"), "cannot load model 'no_such:X'"),
+        (line("config.toml", "TransE", "no_such:X"), "outside the package: model = 'no_such:X'"),
         (line("config.toml", 'data = ""', "data = 3"), "config.toml: data must be of type str"),
         (no_file("vocabulary.json"), "vocabulary.json: cannot read it: No such file"),
         (cut("vocabulary.json"), "vocabulary.json: cannot read it: "),
@@ -436,7 +436,7 @@ def test_a_record_that_is_no_table_is_said(copy):
 def test_a_run_that_cannot_start_gives_the_threads_back():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
-    with pytest.raises(UserError, match="--n1 99 is larger"):
+    with pytest.raises(UserError, match="n1 99 is larger"):
         train(some_graph(), **TINY | {"n1": 99})
     assert torch.get_num_threads() == 2
     torch.set_num_threads(before)

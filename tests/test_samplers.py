@@ -368,7 +368,7 @@ def test_cache_of_all_entities():
 
 
 def test_cache_larger_than_the_graph():
-    with pytest.raises(UserError, match=r"--n1 13 .* entities, 12"):
+    with pytest.raises(UserError, match=r"n1 13 .* entities, 12"):
         new_sampler(GRAPH, n1=13)
 
 

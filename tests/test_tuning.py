@@ -19,7 +19,8 @@ import pytest
 from helpers import TINY, graph_of, random_graph
 from nscaching import UserError, train, tune
 from nscaching.cli import main as cli
-from nscaching.config import flag, read_toml
+from nscaching.config import read_toml
+from nscaching.errors import as_flag
 from nscaching.training.trainer import Trainer
 from nscaching.tuning import search
 from nscaching.tuning.plot import _best_so_far
@@ -209,7 +210,7 @@ def data(graph, tmp_path_factory):
 def words_of(data, *more, **settings):
     words = ["tune", str(data), "--space", str(data.parent / "my.toml"), *map(str, more)]
     for name, value in {**FIXED, **settings}.items():
-        words += [flag(name), str(value)]
+        words += [as_flag(name), str(value)]
     return words
 
 
@@ -273,7 +274,7 @@ def test_a_line_that_was_not_written_whole_is_dropped(graph, quick, tmp_path):
 def test_a_folder_of_something_else_is_left_alone(graph, quick, tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path, tmp_path / "file"):
-        with pytest.raises(UserError, match="exists and holds no search; choose another --out"):
+        with pytest.raises(UserError, match="exists and holds no search; choose another out"):
             tune(graph, GRID, out=path, **FIXED)
     (tmp_path / "empty").mkdir()
     assert tune(graph, GRID, trials=1, out=tmp_path / "empty", **FIXED).path == tmp_path / "empty"
@@ -304,16 +305,16 @@ def test_a_folder_that_cannot_be_is_refused_before_the_data_are_loaded(tmp_path,
 def test_what_cannot_be_searched(graph, tmp_path):
     with pytest.raises(UserError, match="has no validation triples, which a search is judged by"):
         tune(random_graph(valid=0), GRID)
-    with pytest.raises(UserError, match="--validate-every 0: a search is judged by validation"):
+    with pytest.raises(UserError, match="validate_every 0: a search is judged by validation"):
         tune(graph, GRID, validate_every=0)
     with pytest.raises(UserError, match=r"^space: validate_every 0: a search is judged by valid"):
         tune(graph, {"validate_every": [1, 0], **GRID})
-    with pytest.raises(UserError, match="--trials must be at least 1, not 0"):
+    with pytest.raises(UserError, match="trials must be at least 1, not 0"):
         tune(graph, GRID, trials=0)
     with pytest.raises(UserError, match="nothing is left to tune"):
         tune(graph, {"lr": [0.1, 0.01]}, lr=0.1)
     start = train(graph, out=tmp_path / "start", **{**FIXED, "dim": 3, "epochs": 1}).path
-    with pytest.raises(UserError, match="start: its dim is 3: give --dim 3, so that it is not"):
+    with pytest.raises(UserError, match="start: its dim is 3: give dim 3, so that it is not"):
         tune(graph, GRID, pretrain=str(start))
     settings = {**FIXED, "pretrain": str(start), "dim": 3, "epochs": 1}
     assert tune(graph, GRID, trials=1, **settings).best.mrr > 0

@@ -76,14 +76,14 @@ def test_a_file_has_choices_and_ranges_of_any_setting(tmp_path):
         ("lr = 0.1", "lr must be a list of choices or {low = …, high = …, log = true}, not 0.1"),
         ("lr = []", "lr must be a list of choices or .*, not \\[\\]"),
         ("lr = [0.1, 'high']", "lr must be of type float, not 'high'"),
-        ("lr = [0.1, -1]", "lr: --lr must be a positive number, not -1.0"),
+        ("lr = [0.1, -1]", "lr: lr must be a positive number, not -1.0"),
         ("lr = [1, 1.0]", "lr: \\[1, 1.0\\] holds a value twice"),
         ("dim = [0.5]", "dim must be of type int, not 0.5"),
         ("norm = [1, 3]", "unknown value of .*norm: '3'; known: 1, 2"),
         ("model = ['TransX']", "unknown model 'TransX'; known: ANALOGY, "),
         ("lr = {low = 0.1}", "lr: the range {'low': 0.1} lacks high"),
         ("lr = {low = 0.1, high = 0.01}", "lr: low must be below high, not 0.1 and 0.01"),
-        ("lr = {low = 0, high = 1}", "lr.low: --lr must be a positive number, not 0.0"),
+        ("lr = {low = 0, high = 1}", "lr.low: lr must be a positive number, not 0.0"),
         ("margin = {low = 0, high = 1, log = true}", "margin: low must be above zero where log"),
         ("lr = {low = 0.1, high = 1, log = 1}", "lr.log must be of type bool, not 1"),
         ("lr = {low = 0.1, high = 1, step = 1}", "lr: unknown key 'step'; known: low, high, log"),
@@ -94,10 +94,10 @@ def test_a_file_has_choices_and_ranges_of_any_setting(tmp_path):
         ("lr = [", "cannot read it: "),
         ("validate_every = [0, 1]", "validate_every 0: a search is judged by validation"),
         ("validate-every = {low = 0, high = 9}", "validate_every.low 0: a search is judged by"),
-        ("pretrain = ['a', 'b']", "pretrain is not tuned: give --pretrain, the same for all"),
+        ("pretrain = ['a', 'b']", "pretrain is not tuned: give pretrain, the same for all"),
         (
             "generator-pretrain = ['a']",
-            "generator_pretrain is not tuned: give --generator-pretrain",
+            "generator_pretrain is not tuned: give generator_pretrain",
         ),
     ],
 )
@@ -107,7 +107,7 @@ def test_errors_name_the_file_the_key_and_the_value(text, message, tmp_path):
 
 
 def test_an_unknown_space_and_a_file_that_is_not_there():
-    with pytest.raises(UserError, match="unknown --space 'papers'; known: paper, wide, or a file"):
+    with pytest.raises(UserError, match="unknown space 'papers'; known: paper, wide, or a file"):
         make_space("papers", TrainConfig())
     with pytest.raises(UserError, match=r"no.toml: cannot read it: No such file"):
         make_space("no.toml", TrainConfig())

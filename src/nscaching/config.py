@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from nscaching.errors import UserError, unknown
+from nscaching.errors import UserError, flag, unknown
 
 __all__ = ["TrainConfig", "check_type", "flag", "from_values", "read_toml", "write_toml"]
 
@@ -115,8 +115,8 @@ class TrainConfig:
         least = {"seed": 0, "lazy": 0, "validate_every": 0, "patience": 0, "threads": 0}
         least |= {"dim": 1, "epochs": 1, "batch_size": 1, "n1": 1, "n2": 1}
         if self.sampler.casefold() == "none" and (self.negatives or self.filter_known):
-            what = "--negatives" if self.negatives else "--filter-known"
-            raise UserError(f"--sampler none draws no negatives: leave out {what}")
+            what = flag("negatives") if self.negatives else flag("filter_known")
+            raise UserError(f"{flag('sampler')} none draws no negatives: leave out {what}")
         if self.negatives is not None:
             least["negatives"] = 1
         for name, bound in least.items():
@@ -125,7 +125,9 @@ class TrainConfig:
                 kind, limit = ("least", bound) if value < bound else ("most", most)
                 raise UserError(f"{flag(name)} must be at {kind} {limit}, not {value}")
         if self.patience and not self.validate_every:
-            raise UserError("--patience needs validation: give --validate-every too")
+            raise UserError(
+                f"{flag('patience')} needs validation: give {flag('validate_every')} too"
+            )
         for name in ("lr", "temperature", "generator_lr", "adversarial"):
             value = getattr(self, name)
             if not (value > 0 and math.isfinite(value)):
@@ -160,11 +162,6 @@ def from_values(cls: type[Config], values: dict[str, Any], where: str) -> Config
         return cls(**checked)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
-
-
-def flag(name: str) -> str:
-    """Return the command-line spelling of a field."""
-    return "--" + name.replace("_", "-")
 
 
 def check_type(what: str, hint: Any, value: Any) -> Any:  # noqa: ANN401  (any field's type)

@@ -1,21 +1,24 @@
-"""Errors that are the user's to mend: one clear line, no traceback, exit code 2."""
+"""Errors that the user can mend: one clear line, no traceback, exit code 2."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
-__all__ = ["Diverged", "Stopped", "UserError", "unknown", "user_path"]
+__all__ = [
+    "Diverged", "Stopped", "UserError", "as_flag", "flag", "naming_flags", "unknown", "user_path",
+]  # fmt: skip
 
 LONGEST = 1000  # characters of a message
 
+_on_command_line: ContextVar[bool] = ContextVar("on_command_line", default=False)
 
-class UserError(Exception):
-    """Something in the input, not in the program. Its message is one complete line.
 
-    It is made one, whatever names and other messages went into it, and is cut if it is very long.
-    """
+class UserError(ValueError):
+    """A mistake in the input, not in the program. The message is one line, cut if very long."""
 
     def __init__(self, message: str) -> None:
         line = " ".join(message.splitlines())
@@ -23,21 +26,41 @@ class UserError(Exception):
 
 
 class Diverged(UserError):  # noqa: N818  (it is a UserError, which has the suffix)
-    """The parameters, or what comes of them, are not finite any more."""
+    """The parameters, or figures computed from them, are not finite any more."""
 
 
 class Stopped(KeyboardInterrupt):
-    """Training was asked to stop, and did so after the step; its message says how to go on."""
+    """Training was asked to stop, and did so after a step; the message says how to go on."""
 
     code = 130
-    """Of the process that ends by it."""
+    """The exit code of a process that ends by this error."""
+
+
+@contextmanager
+def naming_flags() -> Iterator[None]:
+    """Let messages name flags instead of Python's parameters."""
+    before = _on_command_line.set(True)
+    try:
+        yield
+    finally:
+        _on_command_line.reset(before)
+
+
+def flag(name: str, python: str = "") -> str:
+    """Return how a message names a parameter: --batch-size to a user of the command line.
+
+    In Python that is batch_size, or ``python`` where Python has another name.
+    """
+    return as_flag(name) if _on_command_line.get() else python or name
+
+
+def as_flag(name: str) -> str:
+    """Return the flag of a parameter, for a command line."""
+    return "--" + name.replace("_", "-")
 
 
 def unknown(kind: str, name: str, known: Iterable[str], most: int = 5) -> UserError:
-    """Build the error for a name that is not known, with the nearest known ones.
-
-    A short list of known names is shown whole; of a long one, only the nearest names.
-    """
+    """Build the error for an unknown name: all known names, or of more than 20 the nearest."""
     names = list(known)
     if len(names) <= 20:
         return UserError(f"unknown {kind} {name!r}; known: {', '.join(names)}")

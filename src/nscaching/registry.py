@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from nscaching.errors import UserError, unknown, user_path
+from nscaching.errors import UserError, flag, unknown, user_path
 
 __all__ = ["Registry", "is_file_spec", "refuse_outside_code"]
 
@@ -36,7 +36,7 @@ def refuse_outside_code(where: str | Path, settings: Mapping[str, Any]) -> None:
     if outside:
         raise UserError(
             f"{where} names code from outside the package: {', '.join(outside)}; "
-            "read that code, then say --trust to run it"
+            f"read that code, then say {flag('trust', 'trust=True')} to run it"
         )
 
 

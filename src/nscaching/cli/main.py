@@ -17,8 +17,8 @@ import tyro
 
 from nscaching import __version__
 from nscaching.cli.verbs import VERBS, Train, Tune, Verb
-from nscaching.config import TrainConfig, flag
-from nscaching.errors import UserError, unknown
+from nscaching.config import TrainConfig
+from nscaching.errors import UserError, as_flag, naming_flags, unknown
 from nscaching.evaluation.chunks import is_shortage
 from nscaching.runs.escaping import visible
 
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names on a terminal without UTF-8
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), naming_flags():
             warnings.showwarning = _print_warning
             _dispatch(words)
         sys.stdout.flush()  # here, where an error of writing is still caught
@@ -107,6 +107,10 @@ def _parse(name: str, words: list[str]) -> Verb:
     except SystemExit as stop:
         if not stop.code:
             raise
+        cause: BaseException | None = stop
+        while cause := cause.__cause__ or cause.__context__:
+            if isinstance(cause, UserError):  # of a dataclass that checks its fields
+                raise cause from None
         raise UserError(f"{_reason(printed.getvalue())}; see nscaching {name} --help") from None
     if isinstance(parsed, Train | Tune):
         names = [each.name for each in dataclasses.fields(TrainConfig)]
@@ -124,7 +128,7 @@ def _given_flags(words: list[str]) -> dict[str, list[str]]:
     parser.add_argument("-h", "--help", action="append", nargs="?")
     names = [each.name for each in dataclasses.fields(TrainConfig)]
     for name in ("config", "preset", "resume", *names):
-        spellings = {flag(name), f"--{name}", flag(f"no_{name}"), f"--no_{name}"}
+        spellings = {as_flag(name), f"--{name}", as_flag(f"no_{name}"), f"--no_{name}"}
         parser.add_argument(*spellings, dest=name, action="append", nargs="?")
     found, _ = parser.parse_known_args(words)
     return {

@@ -13,7 +13,7 @@ from nscaching.data.readers.openke import read_openke_ids, read_openke_labelled,
 from nscaching.data.readers.rdf import RDF_SUFFIXES, RdfReader, is_rdf
 from nscaching.data.readers.table import TABLE_SUFFIXES, NameTable, read_labels, read_triples
 from nscaching.data.split import split_triples
-from nscaching.errors import UserError, unknown, user_path
+from nscaching.errors import UserError, flag, unknown, user_path
 
 __all__ = ["WORLD", "load_graph"]
 
@@ -32,7 +32,7 @@ def load_graph(
     """Load a graph; see ``KnowledgeGraph.load``."""
     text = str(where)
     if split_seed < 0:
-        raise UserError(f"--split-seed must be at least 0, not {split_seed}")
+        raise UserError(f"{flag('split_seed')} must be at least 0, not {split_seed}")
     known = datasets.find(text)
     if text.casefold() == "world":
         path, name, source = WORLD, "world", "world"

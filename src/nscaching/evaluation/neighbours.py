@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.errors import UserError, unknown
+from nscaching.errors import UserError, flag, unknown
 from nscaching.evaluation.chunks import Chunks
 from nscaching.models import Model, finite
 
@@ -26,9 +26,9 @@ def neighbours(
     By the cosine of the vectors, or by their Euclidean distance.
     """
     if top < 1:
-        raise UserError(f"--top must be at least 1, not {top}")
+        raise UserError(f"{flag('top')} must be at least 1, not {top}")
     if by not in get_args(By):
-        raise unknown("value of --by:", by, get_args(By))
+        raise unknown(f"value of {flag('by')}:", by, get_args(By))
     entity = graph.entity_id(name)
     nearness = finite(_nearness(model, entity, by))
     # Equally near ones stay in the order of their ids.

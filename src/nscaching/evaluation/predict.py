@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nscaching.data.graph import SPLITS, KnowledgeGraph
 from nscaching.data.index import Side
-from nscaching.errors import UserError, unknown
+from nscaching.errors import UserError, flag, unknown
 from nscaching.evaluation.classify import fitted_thresholds, score_triples
 from nscaching.models import Model, finite
 
@@ -36,9 +36,9 @@ def predict(
     if len(given) < 2:
         raise UserError("give at least two of head, relation and tail")
     if top < 1:
-        raise UserError(f"--top must be at least 1, not {top}")
+        raise UserError(f"{flag('top')} must be at least 1, not {top}")
     if known not in get_args(Known):
-        raise unknown("value of --known:", known, get_args(Known))
+        raise unknown(f"value of {flag('known')}:", known, get_args(Known))
     h = None if head is None else graph.entity_id(head)
     r = None if relation is None else graph.relation_id(relation)
     t = None if tail is None else graph.entity_id(tail)

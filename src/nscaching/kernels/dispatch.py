@@ -6,7 +6,7 @@ import os
 
 import torch
 
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.kernels.reference import Kernels
 
 __all__ = ["choose_device", "choose_kernels"]
@@ -16,7 +16,9 @@ def choose_device(name: str) -> torch.device:
     """Return the device that "auto", "cpu" or "cuda" stands for here."""
     there = torch.cuda.is_available()
     if name == "cuda" and not there:
-        raise UserError("--device cuda: PyTorch finds no CUDA device here; use cpu or auto")
+        raise UserError(
+            f"{flag('device')} cuda: PyTorch finds no CUDA device here; use cpu or auto"
+        )
     return torch.device("cuda" if there and name != "cpu" else "cpu")
 
 
@@ -33,7 +35,7 @@ def choose_kernels(name: str, device: torch.device) -> Kernels:
     if name not in ("auto", fitting):
         where = "the CPU" if device.type == "cpu" else "a GPU"
         raise UserError(
-            f"--kernels {name} does not run on {where}; use auto, reference or {fitting}"
+            f"{flag('kernels')} {name} does not run on {where}; use auto, reference or {fitting}"
         )
     reason = "asked for" if name == fitting else f"the device is {device.type}"
     try:
@@ -43,7 +45,7 @@ def choose_kernels(name: str, device: torch.device) -> Kernels:
     except Exception as error:  # these two can fail in many ways: versions, compilers, drivers
         problem = f"{fitting} does not work here: {' '.join(str(error).split())[:200]}"
     if name == fitting:
-        raise UserError(f"--kernels {name}: {problem}")
+        raise UserError(f"{flag('kernels')} {name}: {problem}")
     return Kernels(problem)
 
 

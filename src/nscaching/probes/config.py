@@ -43,7 +43,7 @@ class ProbeConfig:
             self.parts(triple)
         for epoch in self.snapshots:
             if epoch < 0:
-                raise UserError(f"--snapshots must be at least 0, not {epoch}")
+                raise UserError(f"{flag('snapshots')} must be at least 0, not {epoch}")
         object.__setattr__(self, "snapshots", tuple(sorted(set(self.snapshots))))
 
     @staticmethod
@@ -52,7 +52,7 @@ class ProbeConfig:
         parts = triple.split("\t")
         if len(parts) != 3:
             raise UserError(
-                f"--watch-triple {triple!r} must be head, tab, relation, tab, tail; "
+                f"{flag('watch_triple')} {triple!r} must be head, tab, relation, tab, tail; "
                 r"in most shells $'head\trelation\ttail'"
             )
         return parts[0], parts[1], parts[2]
@@ -64,20 +64,26 @@ class ProbeConfig:
         every = self.watch_every
         if every != ProbeConfig.watch_every and not (self.watch or self.watch_triple):
             raise UserError(
-                f"--watch-every {every} goes with watched triples: "
-                "give --watch or --watch-triple too"
+                f"{flag('watch_every')} {every} goes with watched triples: "
+                f"give {flag('watch')} or {flag('watch_triple')} too"
             )
 
     def check_possible(self, config: TrainConfig) -> None:
         """Refuse settings that contradict those of the training run, new or resumed."""
         if self.probe_repeats > config.epochs:
             raise UserError(
-                f"--probe-repeats {self.probe_repeats} is more than --epochs {config.epochs}"
+                f"{flag('probe_repeats')} {self.probe_repeats} is more than "
+                f"{flag('epochs')} {config.epochs}"
             )
         if self.probe_test and not config.validate_every:
-            raise UserError("--probe-test goes with validation: give --validate-every too")
+            raise UserError(
+                f"{flag('probe_test')} goes with validation: give {flag('validate_every')} too"
+            )
         if self.snapshots and self.snapshots[-1] > config.epochs:
-            raise UserError(f"--snapshots {self.snapshots[-1]} is beyond --epochs {config.epochs}")
+            raise UserError(
+                f"{flag('snapshots')} {self.snapshots[-1]} is beyond {flag('epochs')} "
+                f"{config.epochs}"
+            )
 
     @property
     def on(self) -> bool:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.kernels import Kernels
 from nscaching.kernels.state import State, join, part
 from nscaching.models import Model
@@ -53,10 +53,12 @@ class Probes:
     ) -> None:
         """Take the relations [n] of the training triples, and the margin if the loss has one."""
         if asked.probe_test and not len(graph.test):
-            raise UserError(f"--probe-test: {graph.name} has no test triples")
+            raise UserError(f"{flag('probe_test')}: {graph.name} has no test triples")
         if (asked.probe_changes or asked.snapshots) and not sampler.has_cache:
-            flag = "--probe-changes" if asked.probe_changes else "--snapshots"
-            raise UserError(f"{flag}: --sampler {sampler.config.sampler} keeps no cache")
+            name = "probe_changes" if asked.probe_changes else "snapshots"
+            raise UserError(
+                f"{flag(name)}: {flag('sampler')} {sampler.config.sampler} keeps no cache"
+            )
         self.asked, self.model, self.sampler, self.kernels = asked, model, sampler, kernels
         self.trace_test = asked.probe_test
         self.repeats = self.changes = self.watch = None

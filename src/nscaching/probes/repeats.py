@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.kernels.batch import Negatives
 from nscaching.kernels.sorting import ordered
 from nscaching.kernels.state import State, join, part
@@ -31,10 +31,15 @@ class RepeatMeter:
 
     def __init__(self, window: int, relation: Tensor, relations: int, sampler: Sampler) -> None:
         if not sampler.count:
-            raise UserError(f"--probe-repeats: --sampler {sampler.config.sampler} has no negatives")
+            raise UserError(
+                f"{flag('probe_repeats')}: {flag('sampler')} {sampler.config.sampler} has "
+                "no negatives"
+            )
         self.window, self.entities = window, sampler.entities
         if self.entities**2 * relations >= 1 << 63:
-            raise UserError("--probe-repeats: so many entities and relations cannot be numbered")
+            raise UserError(
+                f"{flag('probe_repeats')}: so many entities and relations cannot be numbered"
+            )
         self.base = (relation * self.entities**2).unsqueeze(1)  # [n, 1]
         self.pairs = relation.new_empty(0, 0)
         """For each training triple [n, K], h̄·|E| + t̄ of its negatives in this epoch."""
@@ -67,7 +72,7 @@ class RepeatMeter:
         size = len(self.base) * count
         if not 0 < size <= MOST_OF_AN_EPOCH:
             raise UserError(
-                f"--probe-repeats takes 1 to {MOST_OF_AN_EPOCH:,} negatives in an epoch, "
+                f"{flag('probe_repeats')} takes 1 to {MOST_OF_AN_EPOCH:,} negatives in an epoch, "
                 f"not {size:,}"
             )
         self.pairs = self.base.new_zeros(len(self.base), count)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Ids, Longs, Side, distinct
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.evaluation.ranking import chunk_size
 from nscaching.kernels import Kernels
 from nscaching.kernels.sorting import ordered
@@ -29,7 +29,8 @@ def watched_triples(graph: KnowledgeGraph, probes: ProbeConfig, seed: int) -> Id
     """Return the watched triples [n, 3]: the named ones, then random ones of training."""
     if probes.watch > len(graph.train):
         raise UserError(
-            f"--watch {probes.watch}: {graph.name} has {len(graph.train):,} training triples"
+            f"{flag('watch')} {probes.watch}: {graph.name} has {len(graph.train):,} "
+            "training triples"
         )
     drawn = np.random.default_rng(seed).choice(len(graph.train), probes.watch, replace=False)
     named = [

@@ -8,7 +8,8 @@ import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nscaching.config import TrainConfig, flag
+from nscaching.config import TrainConfig
+from nscaching.errors import as_flag
 from nscaching.files import write_text
 from nscaching.probes import ProbeConfig
 from nscaching.runs.escaping import markdown, visible
@@ -34,12 +35,12 @@ def command(run: Run) -> str:
         value = getattr(run.config, field.name)
         if field.name in ("model", "sampler", "epochs", "seed") or value != field.default:
             if isinstance(value, bool):
-                words.append(flag(field.name) if value else flag(f"no_{field.name}"))
+                words.append(as_flag(field.name) if value else as_flag(f"no_{field.name}"))
             else:
-                words += [flag(field.name), str(value)]
+                words += [as_flag(field.name), str(value)]
     for name, value in run.probes.to_dict().items():
         if value != getattr(ProbeConfig(), name):
-            words.append(flag(name))
+            words.append(as_flag(name))
             if not isinstance(value, bool):
                 words += map(str, value if isinstance(value, tuple) else [value])
     return " ".join(map(_quoted, [*words, "--out", run.name]))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.files import (
     PARTIAL,
     FolderLock,
@@ -97,7 +97,7 @@ class Checkpoints:
         if files and needed:
             raise UserError(
                 f"{self.folder}: none of its checkpoints is whole; "
-                "without that folder, --resume begins anew"
+                f"without that folder, {flag('resume')} begins anew"
             )
         return None
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph, Source
-from nscaching.errors import UserError, user_path
+from nscaching.errors import UserError, flag, user_path
 from nscaching.evaluation.ranking import METRICS as RANKING_METRICS
 from nscaching.files import (
     PARTIAL,
@@ -69,9 +69,10 @@ class RunFolder:
         if not self.path.exists() and not self.path.is_symlink():
             return
         if not overwrite:
-            interrupted = f", or --resume {self.path}" if self.checkpoints.files() else ""
+            interrupted = f", or {flag('resume')} {self.path}" if self.checkpoints.files() else ""
             raise UserError(
-                f"{self.path} exists already; choose another --out, or say --overwrite{interrupted}"
+                f"{self.path} exists already; choose another {flag('out')}, or say "
+                f"{flag('overwrite', 'overwrite=True')}{interrupted}"
             )
         check_own(self.path)
         FolderLock(self.path).release()

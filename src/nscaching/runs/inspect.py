@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Ids, Side
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.evaluation.predict import known_answers
 from nscaching.models import Model, finite
 
@@ -42,7 +42,7 @@ def inspect(
     triple, that is whether the entity is of a fitting kind.
     """
     if relation is None or (head is None) == (tail is None):
-        raise UserError("give --relation and one of --head and --tail")
+        raise UserError(f"give {flag('relation')} and one of {flag('head')} and {flag('tail')}")
     _check(epoch, sample, top, seed)
     recorded = recorded_epochs(run)
     if not recorded:
@@ -95,16 +95,16 @@ def inspect(
 
 
 def _check(epoch: int | None, sample: int | None, top: int | None, seed: int) -> None:
-    given = {"--epoch": epoch, "--sample": sample, "--top": top, "--seed": seed}
-    for flag, value in given.items():
+    given = {flag("epoch"): epoch, flag("sample"): sample, flag("top"): top, flag("seed"): seed}
+    for name, value in given.items():
         if value is not None and not isinstance(value, int | np.integer):
-            raise UserError(f"{flag} takes a whole number, not {value!r}")
+            raise UserError(f"{name} takes a whole number, not {value!r}")
     if sample is not None and top is not None:
-        raise UserError("give --sample or --top, not both")
-    for flag, least in (("--sample", 1), ("--top", 1), ("--seed", 0)):
-        value = given[flag]
+        raise UserError(f"give {flag('sample')} or {flag('top')}, not both")
+    for name, least in ((flag("sample"), 1), (flag("top"), 1), (flag("seed"), 0)):
+        value = given[name]
         if value is not None and value < least:
-            raise UserError(f"{flag} must be at least {least}, not {value}")
+            raise UserError(f"{name} must be at least {least}, not {value}")
 
 
 def _chosen(recorded: list[int], epoch: int | None, everything: bool) -> list[int]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
-from nscaching.errors import UserError, unknown
+from nscaching.errors import UserError, flag, unknown
 from nscaching.evaluation.classify import classify
 from nscaching.evaluation.entities import classify_entities
 from nscaching.evaluation.linking import link_entities
@@ -126,7 +126,9 @@ class Run:
         """
         if task == "triples":
             if relation is not None:
-                raise UserError(f"--relation {relation!r} needs --task entities or linking")
+                raise UserError(
+                    f"{flag('relation')} {relation!r} needs {flag('task')} entities or linking"
+                )
             return classify(self.model, self.graph, split)
         if task not in OF_A_RELATION:
             raise unknown("task", task, ("triples", *OF_A_RELATION))
@@ -134,7 +136,7 @@ class Run:
             count = len(self.graph.relations)
             names = [self.graph.relation_label(i) for i in range(min(12, count))]
             some = ", ".join(names + ["…"] * (count > 12))
-            raise UserError(f"--task {task} needs a --relation, one of {some}")
+            raise UserError(f"{flag('task')} {task} needs a {flag('relation')}, one of {some}")
         number = self.graph.relation_id(relation)
         return OF_A_RELATION[task](self.model, self.graph, number, split)
 

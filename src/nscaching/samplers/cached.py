@@ -11,7 +11,7 @@ from torch import Tensor
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.kernels import Kernels
 from nscaching.kernels.batch import Batch, Negatives
 from nscaching.models import Model
@@ -49,13 +49,14 @@ class NSCaching(Sampler):
         config, entities = self.config, len(graph.entities)
         if config.n1 > entities:
             raise UserError(
-                f"--n1 {config.n1} is larger than the number of entities, {entities:,}; "
-                "give a smaller --n1"
+                f"{flag('n1')} {config.n1} is larger than the number of entities, {entities:,}; "
+                f"give a smaller {flag('n1')}"
             )
         if self.count > config.n1:
             raise UserError(
-                f"--negatives {self.count} is more than a cache holds, --n1 {config.n1}; "
-                "give fewer, or a larger --n1"
+                f"{flag('negatives')} {self.count} is more than a cache holds, "
+                f"{flag('n1')} {config.n1}; "
+                f"give fewer, or a larger {flag('n1')}"
             )
         self.cache = NegativeCache(
             graph.train,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nscaching.config import TrainConfig
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.kernels.losses import ALL_ENTITIES, Objective
 from nscaching.models import Model
 from nscaching.samplers import SAMPLERS
@@ -25,7 +25,7 @@ def penalty(config: TrainConfig, model: Model) -> float:
 def choose_objective(config: TrainConfig, model: Model | type[Model]) -> Objective:
     """Return the loss of the configuration; auto: by the model's family and the sampler."""
     if config.penalty_norm == "n3" and model.family != "semantic":
-        raise UserError("--penalty-norm n3 is for semantic matching models; give l2")
+        raise UserError(f"{flag('penalty_norm')} n3 is for semantic matching models; give l2")
     sampler = SAMPLERS.get(config.sampler)
     if config.objective == "auto":
         if not sampler.has_negatives:
@@ -34,7 +34,10 @@ def choose_objective(config: TrainConfig, model: Model | type[Model]) -> Objecti
             return "logistic"
         return "shifted" if sampler.has_weights else "margin"
     if sampler.has_negatives == (config.objective in ALL_ENTITIES):
-        none, some = "no negatives: give --sampler none", "negatives: give a --sampler"
+        none, some = (
+            f"no negatives: give {flag('sampler')} none",
+            f"negatives: give a {flag('sampler')}",
+        )
         uses = none if sampler.has_negatives else some
-        raise UserError(f"--objective {config.objective} uses {uses}")
+        raise UserError(f"{flag('objective')} {config.objective} uses {uses}")
     return config.objective

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from nscaching.errors import Stopped, UserError
+from nscaching.errors import Stopped, UserError, flag
 from nscaching.kernels.state import State
 from nscaching.probes.files import append_scores, save_snapshot
 from nscaching.probes.probes import Finding
@@ -161,6 +161,8 @@ class Recorder:
             self.trainer.restore(state)
             if folder is None:
                 self.run.history = list(state["history"])
+        except UserError:
+            raise
         except (KeyError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise UserError(
@@ -184,7 +186,7 @@ class Recorder:
             more = name == "epochs" and value > before
             if more and state["trained"] == before:
                 reason = f"all its {before} epochs are trained, and no more can be added"
-                raise UserError(f"{where}: {reason}: leave out --epochs")
+                raise UserError(f"{where}: {reason}: leave out {flag('epochs')}")
             if before != value and not more:
                 reason = f"the run has {name} {before} and cannot resume with {value}"
                 raise UserError(f"{where}: {reason}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.kernels.cpu.threads import torch_threads
 from nscaching.runs.checkpoints import Checkpoints
 from nscaching.runs.folder import RunFolder
@@ -35,7 +35,9 @@ class Session:
 
     def __post_init__(self) -> None:
         if not 0 <= self.every < float("inf"):
-            raise UserError(f"--checkpoint-every must be zero or more seconds, not {self.every}")
+            raise UserError(
+                f"{flag('checkpoint_every')} must be zero or more seconds, not {self.every}"
+            )
 
     @property
     def checkpoints(self) -> Checkpoints | None:

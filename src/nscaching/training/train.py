@@ -10,7 +10,7 @@ import torch
 
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.errors import Diverged, UserError, user_path
+from nscaching.errors import Diverged, UserError, flag, user_path
 from nscaching.evaluation.chunks import is_shortage
 from nscaching.files import CannotWriteError
 from nscaching.kernels import choose_kernels
@@ -221,7 +221,9 @@ def _changed(config: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
 
 def _with_epochs(config: TrainConfig, epochs: int | None, path: Path) -> TrainConfig:
     if epochs is not None and epochs < config.epochs:
-        raise UserError(f"--epochs {epochs}: {path} was begun with {config.epochs}, give more")
+        raise UserError(
+            f"{flag('epochs')} {epochs}: {path} was begun with {config.epochs}, give more"
+        )
     return config if epochs is None else dataclasses.replace(config, epochs=epochs)
 
 
@@ -230,7 +232,7 @@ def _check_unfinished(folder: RunFolder) -> None:
         folder.close()
         raise UserError(
             f"{folder.path} is finished: there is nothing to resume; to train more from "
-            f"its parameters, start another run with --pretrain {folder.path}"
+            f"its parameters, start another run with {flag('pretrain')} {folder.path}"
         )
 
 
@@ -238,10 +240,10 @@ def _read_starts(graph: KnowledgeGraph, config: TrainConfig) -> Starts:
     """Read the parameters of the runs that model and generator start from."""
     model = generator = None
     if config.pretrain:
-        model = warm_start("--pretrain", config.pretrain, graph, config.model, config.dim)
+        model = warm_start(flag("pretrain"), config.pretrain, graph, config.model, config.dim)
     if config.generator_pretrain and SAMPLERS.get(config.sampler).has_generator:
-        flag, path = "--generator-pretrain", config.generator_pretrain
-        generator = warm_start(flag, path, graph, config.generator, config.dim)
+        name, path = flag("generator_pretrain"), config.generator_pretrain
+        generator = warm_start(name, path, graph, config.generator, config.dim)
     return Starts(model, generator)
 
 

@@ -58,7 +58,7 @@ class Search:
         trust: bool = False,
     ) -> None:
         if trials < 1:
-            raise UserError(f"--trials must be at least 1, not {trials}")
+            raise UserError(f"{flag('trials')} must be at least 1, not {trials}")
         self.trials = trials
         self.config = _fixed(settings)
         tuned = make_space(space, self.config, trust)
@@ -70,7 +70,9 @@ class Search:
                 _, before = RunFolder(path).read_config(trust=True)  # only its dim is used
                 if "dim" in self.space:
                     what = f"{flag(name)} {path}: its dim is {before.dim}"
-                    raise UserError(f"{what}: give --dim {before.dim}, so that it is not tuned")
+                    raise UserError(
+                        f"{what}: give {flag('dim')} {before.dim}, so that it is not tuned"
+                    )
         self.out = None if out is None else user_path(out)
         if self.out is not None:
             check_folder(self.out)
@@ -126,7 +128,7 @@ def _fixed(settings: Mapping[str, Any]) -> TrainConfig:
     choose_objective(config, MODELS.get(config.model))
     choose_device(config.device)
     if not config.validate_every:
-        raise UserError("--validate-every 0: a search is judged by validation")
+        raise UserError(f"{flag('validate_every')} 0: a search is judged by validation")
     return config
 
 

@@ -87,7 +87,9 @@ def make_space(
         return _parse(_named(str(asked), config), f"space {asked}", config)
     path = user_path(asked)
     if path.suffix != ".toml" and not path.exists():
-        raise UserError(f"{unknown('--space', str(asked), NAMED)}, or a file of yours: FILE.toml")
+        raise UserError(
+            f"{unknown(flag('space'), str(asked), NAMED)}, or a file of yours: FILE.toml"
+        )
     values = read_toml(path)
     if not trust:
         refuse_outside_code(path, values)

@@ -19,7 +19,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from nscaching.config import TrainConfig
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.files import FolderLock, regular_file
 from nscaching.tuning.space import Space
 
@@ -94,7 +94,7 @@ def check_folder(path: Path) -> None:
             return
         if (path / JOURNAL).is_file() or (path.is_dir() and not any(path.iterdir())):
             return
-    raise UserError(f"{path} exists and holds no search; choose another --out")
+    raise UserError(f"{path} exists and holds no search; choose another {flag('out')}")
 
 
 @contextmanager
@@ -150,7 +150,7 @@ def _cannot_write(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"--out {path}: cannot write there: {error.strerror}") from error
+        raise UserError(f"{flag('out')} {path}: cannot write there: {error.strerror}") from error
 
 
 def _repair(journal: Path) -> None:
@@ -181,4 +181,4 @@ def _check_same(path: Path, known: dict[str, Any], search: dict[str, Any]) -> No
         ]
         if differences:
             what = f"its {part}: {'; '.join(differences[:3])}"
-            raise UserError(f"{path} holds another search, {what}; choose another --out")
+            raise UserError(f"{path} holds another search, {what}; choose another {flag('out')}")

@@ -12,8 +12,8 @@ from tyro.conf import OmitArgPrefixes, Suppress
 from nscaching.cli.tables import HEADINGS, metric_cells, note, print_json, print_table, say
 from nscaching.cli.verbs._base import Json, Trust, Where
 from nscaching.cli.verbs.compare import summary
-from nscaching.config import TrainConfig, flag
-from nscaching.errors import UserError, user_path
+from nscaching.config import TrainConfig
+from nscaching.errors import UserError, as_flag, user_path
 from nscaching.probes import ProbeConfig
 from nscaching.registry import refuse_outside_code
 from nscaching.runs.escaping import visible
@@ -151,7 +151,7 @@ class Train:
         for name in changed:
             if name not in RESUMABLE | {"probes"}:
                 raise UserError(
-                    f"--resume takes all settings from the run folder: leave out {flag(name)}"
+                    f"--resume takes all settings from the run folder: leave out {as_flag(name)}"
                 )
         given = {name: getattr(self.settings, name) for name in self.given}
         every = self.checkpoint_every

@@ -13,7 +13,7 @@ from nscaching.data.index import Ids
 from nscaching.data.readers.blocks import CONTROL, LINE_LIMIT, Progress, read_blocks
 from nscaching.data.readers.prefixes import Prefixes
 from nscaching.data.readers.table import NameTable, file_suffix
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -91,7 +91,8 @@ class RdfReader:
             raise stream.error from None  # the parser may raise another error instead
         self._note(path.name, literals, texts, quoted, len(graphs))
         if not ids:
-            left = f" but {literals:,} with a literal, which --literals takes" if literals else ""
+            some = f" but {literals:,} with a literal, which {flag('literals')} takes"
+            left = some if literals else ""
             raise UserError(f"{path}: the file holds no triples{left}")
         return np.array(ids, dtype=np.int32).reshape(-1, 3)
 
@@ -125,7 +126,7 @@ class RdfReader:
         if literals:
             labels = f" ({texts:,} rdfs:label are used as labels)" if texts else ""
             what = f"{literals:,} triples with a literal were left out{labels}"
-            self.notes.append(f"{file}: {what}; --literals takes them")
+            self.notes.append(f"{file}: {what}; {flag('literals')} takes them")
         if quoted:
             self.notes.append(f"{file}: {quoted:,} statements about triples were left out")
         if graphs > 1:

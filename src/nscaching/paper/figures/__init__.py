@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from nscaching.errors import UserError, unknown, user_path
+from nscaching.errors import UserError, flag, unknown, user_path
 
 if TYPE_CHECKING:
     from nscaching.paper.figures._pages import Page
@@ -52,7 +52,10 @@ def draw(
         raise unknown("figure", kind, KINDS)
     asked = {"head": head, "relation": relation, "tail": tail} if kind == "cache" else {}
     if not asked and (head or relation or tail):
-        raise UserError(f"--head, --relation and --tail are for the figure cache, not for {kind}")
+        raise UserError(
+            f"{flag('head')}, {flag('relation')} and {flag('tail')} are for the figure "
+            f"cache, not for {kind}"
+        )
     several = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
     if not several:
         raise UserError(f"say which runs to draw: nscaching figures {kind} RUN …")
@@ -67,7 +70,10 @@ def draw(
     files = [[Path(f"{prefix}.{end}") for end in ("png", "svg", "csv")] for prefix in prefixes]
     for path in (path for group in files for path in group):
         if (path.exists() or path.is_symlink()) and not overwrite:
-            raise UserError(f"{path} exists already; choose another --out, or say --overwrite")
+            raise UserError(
+                f"{path} exists already; choose another {flag('out')}, or say "
+                f"{flag('overwrite', 'overwrite=True')}"
+            )
     steps += len(pages) - 1
     for i, (page, (png, svg, csv)) in enumerate(zip(pages, files, strict=True)):
         report(len(several) + i, steps)

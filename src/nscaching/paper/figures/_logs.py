@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nscaching.config import TrainConfig, flag
+from nscaching.config import TrainConfig
 from nscaching.data import datasets
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.paper.figures._pages import Row, evenly
 from nscaching.paper.published import TABLES
 from nscaching.probes.files import read_scores
@@ -164,9 +164,15 @@ def ranked_split(logs: Sequence[Log], notes: list[str]) -> tuple[str, str]:
     untraced = [log for log in logs if not log.rankings("test")]
     for log in untraced:
         if not log.rankings("valid"):
-            cure = "--validate-every N records them, with --probe-test of test triples too"
+            cure = (
+                f"{flag('validate_every')} N records them, with {flag('probe_test')} of "
+                "test triples too"
+            )
             if not len(log.graph.valid):
-                cure = "--probe-test records those of test triples, there being none of validation"
+                cure = (
+                    f"{flag('probe_test')} records those of test triples, there being "
+                    "none of validation"
+                )
             raise UserError(f"{log.where}: no ranking while training; nscaching train {cure}")
     if untraced and len(untraced) < len(logs):
         notes.append(

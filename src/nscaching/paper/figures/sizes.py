@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Literal
 
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.paper.figures._logs import (
     Log,
     grouped,
@@ -43,7 +43,10 @@ def pages(logs: list[Log], notes: list[str]) -> list[Page]:
                 notes.append(f"no panels of {size.upper()}: no two runs differ in --{size} alone")
         if not panels:
             names = ", ".join(log.where for log in group)
-            raise UserError(f"no two of these runs differ in --n1 alone or in --n2 alone: {names}")
+            raise UserError(
+                f"no two of these runs differ in {flag('n1')} alone or in {flag('n2')} "
+                f"alone: {names}"
+            )
         swept = {id(log) for runs in sweeps.values() for log in runs}
         notes += [
             f"{log.where} is not shown: N1 = {log.config.n1}, N2 = {log.config.n2} is of no sweep"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from nscaching.config import TrainConfig
 from nscaching.data import datasets
-from nscaching.errors import UserError, unknown, user_path
+from nscaching.errors import UserError, flag, unknown, user_path
 from nscaching.models import MODELS
 from nscaching.paper import presets
 from nscaching.paper.published import PaperTable
@@ -168,7 +168,9 @@ def _config(selection: Selection, cell: Cell, seed: int) -> TrainConfig:
     except UserError as error:
         if name in presets.names(folder) or not folder.is_dir():
             raise
-        raise UserError(f"{error}; or give --presets FOLDER with {name}.toml in it") from None
+        raise UserError(
+            f"{error}; or give {flag('presets')} FOLDER with {name}.toml in it"
+        ) from None
     if (_data(data), MODELS.canonical(config.model)) != (cell.data, cell.model):
         raise UserError(f"{folder / name}.toml is for {config.model} on {data}")
     device = config.device if selection.device == "auto" else selection.device

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.errors import UserError, unknown, user_path
+from nscaching.errors import UserError, flag, unknown, user_path
 from nscaching.files import replacing, writing
 from nscaching.models import Model, finite
 from nscaching.runs.export import binary, parquet, text
@@ -51,9 +51,12 @@ def export(
     files = form.files(target)
     for file in files:
         if file.is_dir():
-            raise UserError(f"{file} is a folder; --to names a file")
+            raise UserError(f"{file} is a folder; {flag('to', 'path')} names a file")
         if not overwrite and (file.exists() or file.is_symlink()):
-            raise UserError(f"{file} exists already; choose another --to, or say --overwrite")
+            raise UserError(
+                f"{file} exists already; choose another {flag('to', 'path')}, or say "
+                f"{flag('overwrite', 'overwrite=True')}"
+            )
     vectors = vectors_of(model, graph)
     with writing(target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)

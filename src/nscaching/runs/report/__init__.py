@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nscaching.errors import UserError, user_path
+from nscaching.errors import UserError, flag, user_path
 from nscaching.files import replacing, writing
 from nscaching.runs.layout import REPORT
 from nscaching.runs.report.page import render
@@ -33,10 +33,13 @@ def write_report(
     """
     target = user_path(path)
     if target.is_dir():
-        raise UserError(f"{target} is a folder; --out names a file")
+        raise UserError(f"{target} is a folder; {flag('out', 'path')} names a file")
     exists = target.exists() or target.is_symlink()
     if exists and not overwrite and not _is_own(run, target):
-        raise UserError(f"{target} exists already; choose another --out, or say --overwrite")
+        raise UserError(
+            f"{target} exists already; choose another {flag('out', 'path')}, or say "
+            f"{flag('overwrite', 'overwrite=True')}"
+        )
     content = render(run, progress)
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -18,7 +19,7 @@ from nscaching.config import TrainConfig
 from nscaching.errors import UserError, user_path, flag
 from nscaching.files import PARTIAL, FolderLock, append_lines, free_path, own, read_lines, read_tensors, save_tensors, sync, writing
 from nscaching.data.graph import KnowledgeGraph, Source
-from nscaching.registry import refuse_outside_code
+from nscaching.registry import outside_code, refuse_outside_code
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import SCORES, remove_snapshots
 from nscaching.runs.settings import CONFIG, FORMAT, read_record, read_settings, write_config
@@ -37,7 +38,11 @@ RANKING_FIGURES = ("epoch", *evaluation.METRICS, "trained_seconds", "seconds")
 
 def resume_command(path: str | Path) -> str:
     """Return the command line that goes on with a run."""
-    return f"nscaching train --resume {shlex.quote(str(path))}"
+    trust = ""
+    with contextlib.suppress(UserError):
+        _, config = RunFolder(path).read_config(trust=True)
+        trust = " --trust" if outside_code(config.to_dict()) else ""
+    return f"nscaching train --resume {shlex.quote(str(path))}{trust}"
 
 
 class RunFolder:

@@ -172,6 +172,14 @@ def test_the_help_of_train_names_models_samplers_and_every_field(capsys, monkeyp
         assert re.search(rf"{as_flag(field.name)}\b", out)
 
 
+def test_help_waits_for_no_large_library():
+    code = (
+        "import sys, nscaching.cli.main as _; print({'torch', 'rich', 'numpy'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
 # Settings.
 
 OTHER = {

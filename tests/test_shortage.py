@@ -144,7 +144,7 @@ def test_a_training_says_what_to_lower(error, monkeypatch):
         train(GRAPH, TrainConfig.from_dict({**TINY, "dim": 4096, "n1": 10}))
     said = str(caught.value)
     assert said.startswith("out of memory: this training was to need ")
-    assert "--dim " in said
+    assert "dim " in said
     assert said.endswith(" would fit")
 
 

@@ -240,6 +240,11 @@ def test_presets_of_reproduce(marker, tmp_path, capsys):
     assert marker.read_text() == "ran "
 
 
+def test_the_command_to_go_on_has_the_flag(marker):
+    hint = stopped(Path("mine"), 1, model="theirs.py:Theirs")
+    assert hint.endswith("; to go on: nscaching train --resume mine --trust")
+
+
 def test_what_train_returns_works_as_it_is(marker):
     run = train(random_graph(), **TINY, model="theirs.py:Theirs", out="mine")
     assert run.evaluate()["mrr"] > 0

@@ -1,7 +1,7 @@
 """Models and samplers by name, and classes of the user's own.
 
-A class from outside the package is named "package.module:Class" or "path/to/file.py:Class". Python
-code may pass the class itself.
+A class from outside the package is "package.module:Class", "path/to/file.py:Class" or, in Python,
+the class itself.
 """
 
 from __future__ import annotations
@@ -21,19 +21,24 @@ from typing import Any, Generic, TypeVar
 
 from nscaching.errors import UserError, flag, unknown, user_path
 
-__all__ = ["Registry", "is_file_spec", "refuse_outside_code"]
+__all__ = ["Registry", "is_file_spec", "outside_code", "refuse_outside_code"]
 
 T = TypeVar("T")
 
+FILE_MODULE = "nscaching_file_"  # how the names of modules from users' files begin
 CODE_SETTINGS = ("model", "sampler", "generator")
 """The settings that may name a class from outside the package: its module runs when it loads."""
 
 
-def refuse_outside_code(where: str | Path, settings: Mapping[str, Any]) -> None:
-    """Refuse settings of a file that name code from outside the package. Nothing is imported."""
+def outside_code(settings: Mapping[str, Any]) -> list[str]:
+    """Return the settings that name code from outside the package. Nothing is imported."""
     named = {name: settings[name] for name in CODE_SETTINGS if name in settings}
-    outside = [f"{name} = {spec!r}" for name, spec in named.items() if ":" in str(spec)]
-    if outside:
+    return [f"{name} = {spec!r}" for name, spec in named.items() if ":" in str(spec)]
+
+
+def refuse_outside_code(where: str | Path, settings: Mapping[str, Any]) -> None:
+    """Refuse settings of a file that name code from outside the package."""
+    if outside := outside_code(settings):
         raise UserError(
             f"{where} names code from outside the package: {', '.join(outside)}; "
             f"read that code, then say {flag('trust', 'trust=True')} to run it"
@@ -43,8 +48,7 @@ def refuse_outside_code(where: str | Path, settings: Mapping[str, Any]) -> None:
 class Registry(Generic[T]):
     """The classes of one kind, found by name without regard to case.
 
-    A class registers itself with a decorator in its own file. The first look-up imports every file
-    of ``package``, so that a new class needs a new file and nothing else.
+    A class registers itself with a decorator. The first look-up imports all files of ``package``.
     """
 
     def __init__(self, kind: str, base: type[T], package: str) -> None:
@@ -72,8 +76,8 @@ class Registry(Generic[T]):
     def canonical(self, name: str | type[T]) -> str:
         """Return the text by which a configuration names a class.
 
-        A registered name gets its registered spelling, a name with a colon stays as it is. A class
-        gets its registered name, or else a spec, which means this class from now on.
+        A registered name gets its spelling, a name with a colon stays as it is. A class gets its
+        registered name, or a spec, which means this class from now on.
         """
         if isinstance(name, type):
             return self._spec(name)
@@ -104,9 +108,9 @@ class Registry(Generic[T]):
             if known is cls:
                 return name
         self._check(cls, cls.__qualname__)
-        own_file = cls.__module__.startswith(FILE_MODULE)
-        module = sys.modules[cls.__module__].__file__ if own_file else cls.__module__
-        spec = f"{module}:{cls.__qualname__}"
+        from_file = cls.__module__.startswith(FILE_MODULE)
+        where = sys.modules[cls.__module__].__file__ if from_file else cls.__module__
+        spec = f"{where}:{cls.__qualname__}"
         self._passed[spec] = cls
         return spec
 
@@ -143,11 +147,6 @@ def _why_not_again(module: str, name: str) -> str:
     if module == "__main__":
         return "the class was defined in a notebook or a script; define it in a module or a file"
     return ""
-
-
-# Classes from a Python file: "path/to/file.py:Class".
-
-FILE_MODULE = "nscaching_file_"
 
 
 def is_file_spec(spec: str) -> bool:

@@ -107,10 +107,11 @@ def _parse(name: str, words: list[str]) -> Verb:
     except SystemExit as stop:
         if not stop.code:
             raise
-        cause: BaseException | None = stop
-        while cause := cause.__cause__ or cause.__context__:
-            if isinstance(cause, UserError):  # of a dataclass that checks its fields
-                raise cause from None
+        cause = stop.__context__
+        while cause is not None and not isinstance(cause, UserError):
+            cause = cause.__context__
+        if cause is not None:  # the error of a dataclass that checks its fields
+            raise cause from None
         raise UserError(f"{_reason(printed.getvalue())}; see nscaching {name} --help") from None
     if isinstance(parsed, Train | Tune):
         names = [each.name for each in dataclasses.fields(TrainConfig)]

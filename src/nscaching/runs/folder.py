@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -31,7 +32,7 @@ from nscaching.files import (
 )  # fmt: skip
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import SCORES, remove_snapshots
-from nscaching.registry import refuse_outside_code
+from nscaching.registry import outside_code, refuse_outside_code
 from nscaching.runs.checkpoints import Checkpoints
 from nscaching.runs.graph_files import read_graph, write_graph
 from nscaching.runs.layout import CACHE, METRICS, MODEL, check_own, has_ended
@@ -49,7 +50,11 @@ RANKING_FIGURES = ("epoch", *RANKING_METRICS, "trained_seconds", "seconds")
 
 def resume_command(path: str | Path) -> str:
     """Return the command line that resumes a run."""
-    return f"nscaching train --resume {shlex.quote(str(path))}"
+    trust = ""
+    with contextlib.suppress(UserError):
+        _, config = RunFolder(path).read_config(trust=True)
+        trust = " --trust" if outside_code(config.to_dict()) else ""
+    return f"nscaching train --resume {shlex.quote(str(path))}{trust}"
 
 
 class RunFolder:

@@ -118,9 +118,9 @@ def test_several_runs_have_files_of_their_own_and_one_epoch_is_noted(run, tmp_pa
 @pytest.mark.parametrize(
     ("kind", "asked", "words"),
     [
-        ("cache", {}, "give --relation and one of --head and --tail"),
+        ("cache", {}, "give relation and one of head and tail"),
         ("cache", {"head": "e99", "relation": "r0"}, "unknown entity 'e99'"),
-        ("gradients", {"head": "e1"}, "--head, --relation and --tail are for the figure cache"),
+        ("gradients", {"head": "e1"}, "head, relation and tail are for the figure cache"),
     ],
 )
 def test_what_cannot_be_drawn_is_one_line(run, tmp_path, kind, asked, words):

@@ -167,9 +167,7 @@ def test_a_generator_from_a_run(tmp_path):
     run = train(GRAPH, **settings)
     for name, table in kept.items():
         torch.testing.assert_close(run.sampler_state[f"generator.{name}"], table, atol=1e-9, rtol=0)
-    with pytest.raises(
-        UserError, match=r"--generator-pretrain .*: its model: DistMult, here TransD"
-    ):
+    with pytest.raises(UserError, match=r"generator_pretrain .*: its model: DistMult, here TransD"):
         train(GRAPH, **settings | {"generator": "TransD"})
     with pytest.raises(UserError, match="its entities: not the same"):
         train(random_graph(entities=30), **settings)

@@ -157,7 +157,7 @@ def test_indices_are_bounded():
     trainer.rank("valid", 1)
     trainer.rank("test", 1)
     asked = [(q.order, q.relation, q.anchor, q.answer) for q in trainer.queries.values()]
-    runs = [(k.start, k.end) for q in trainer.queries.values() for k in q._known.values()]
+    runs = [(k.start, k.end) for q in trainer.queries.values() for k in q.known.values()]
     assert found["ranked triples"] == size(asked, runs)
 
 
@@ -311,10 +311,9 @@ def test_the_flags_that_are_named_do_fit(settings, small):
     assert said.endswith(f") and {readable(needs - 1)} are available")
     assert advised.endswith(" would fit")
     remedies = advised.removesuffix(" would fit").split(" or ")
-    assert any(each.startswith("--dim ") for each in remedies)
+    assert any(each.startswith("dim ") for each in remedies)
     for remedy in remedies:
-        flag, value = remedy.split()
-        name = flag[2:].replace("-", "_")
+        name, value = remedy.split()
         lower = int(value) if value.isdigit() else value
         train(GRAPH, config, **{name: lower, "epochs": 1})
 
@@ -325,7 +324,7 @@ def test_several_flags_where_none_alone_will_do(small):
         train(GRAPH, **TINY)
     config = config_of(dim=2, n1=1, batch_size=1, kernels="auto")
     small(Statement(GRAPH, config).peak("memory"))
-    with pytest.raises(UserError, match="--batch-size 1 --n1 1 --dim 2 together would fit"):
+    with pytest.raises(UserError, match="batch_size 1 n1 1 dim 2 together would fit"):
         train(GRAPH, **{**TINY, "dim": 600, "n1": 20})
 
 

@@ -272,9 +272,9 @@ def test_neighbours_that_cannot_be_found():
     graph, model = random_graph(), new_model("TransE", 12, 3)
     with pytest.raises(UserError, match="unknown entity 'x'"):
         neighbours(model, graph, "x")
-    with pytest.raises(UserError, match="--top must be at least 1, not 0"):
+    with pytest.raises(UserError, match="top must be at least 1, not 0"):
         neighbours(model, graph, "e1", 0)
-    with pytest.raises(UserError, match="unknown value of --by: 'angle'; known: cosine, distance"):
+    with pytest.raises(UserError, match="unknown value of by: 'angle'; known: cosine, distance"):
         neighbours(model, graph, "e1", by="angle")
     torch.nn.init.constant_(model.entity, float("inf"))
     with pytest.raises(UserError, match="diverged"):
@@ -360,7 +360,7 @@ def test_the_embedded_data_set_has_classes(tmp_path, ask):
         (["classify", "--task", "linking", "--relation", "r1"], "too few triples of 'r1'"),
         (["classify", "--task", "nonsense"], "--task"),
         (["neighbours", "nobody"], "unknown entity 'nobody'"),
-        (["neighbours", "e0", "--top", "0"], "--top must be at least 1, not 0"),
+        (["neighbours", "e0", "--top", "0"], "top must be at least 1, not 0"),
         (["neighbours"], "NAME"),
     ],
 )

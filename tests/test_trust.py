@@ -242,7 +242,7 @@ def test_presets_of_reproduce(marker, tmp_path, capsys):
 
 def test_the_command_to_go_on_has_the_flag(marker):
     hint = stopped(Path("mine"), 1, model="theirs.py:Theirs")
-    assert hint.endswith("; to go on: nscaching train --resume mine --trust")
+    assert hint.endswith("; to resume: nscaching train --resume mine --trust")
 
 
 def test_what_train_returns_works_as_it_is(marker):

@@ -279,7 +279,7 @@ def test_a_folder_of_something_else_is_left_alone(graph, quick, tmp_path):
     (tmp_path / "empty").mkdir()
     assert tune(graph, GRID, trials=1, out=tmp_path / "empty", **FIXED).path == tmp_path / "empty"
     (tmp_path / "gone").symlink_to(tmp_path / "nowhere" / "x")  # an error only in mkdir
-    with pytest.raises(UserError, match=r"^--out .*gone: cannot write there: File exists$"):
+    with pytest.raises(UserError, match=r"^out .*gone: cannot write there: File exists$"):
         tune(graph, GRID, out=tmp_path / "gone", **FIXED)
 
 

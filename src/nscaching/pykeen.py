@@ -10,9 +10,8 @@ Algorithm 2 of the paper.
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Mapping
-from typing import IO, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from pykeen.models import ERModel
@@ -35,10 +34,8 @@ from nscaching.samplers.cache import NegativeCache
 
 __all__ = ["NSCachingNegativeSampler", "NSCachingTrainingLoop"]
 
-KEY = "nscaching"
-"""Where a checkpoint of PyKEEN keeps the state of the cache."""
-
-_File = IO[bytes] | str | pathlib.Path
+PREFIX = "nscaching."
+"""Of the names of the cache's tensors among those of the model in a checkpoint of PyKEEN's."""
 
 # Candidates that a model without a compiled form scores at once.
 PIECE = 1 << 14
@@ -125,25 +122,33 @@ class NSCachingTrainingLoop(SLCWATrainingLoop):
             self._sampler = sampler
         return loader
 
-    def _save_state(self, path: _File, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        super()._save_state(path, *args, **kwargs)
-        if self._sampler is None or self._sampler.cache is None:
-            return
-        _rewind(path)
-        checkpoint = torch.load(path, weights_only=False)
-        checkpoint[KEY] = {n: t.cpu() for n, t in self._sampler.cache.state_dict().items()}
-        _rewind(path)
-        torch.save(checkpoint, path)
+    def _save_state(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  (PyKEEN's)
+        """Save a checkpoint: the cache goes with the tensors of the model."""
+        held: dict[str, Tensor] = {}
+        if self._sampler is not None and self._sampler.cache is not None:
+            held = self._sampler.cache.state_dict()
 
-    def _load_state(self, path: str | pathlib.Path, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        found = super()._load_state(path, *args, **kwargs)
-        self._cache_state = torch.load(path, weights_only=False).get(KEY)
-        return found
+        def add(model: PykeenModel, state: dict[str, Tensor], *rest: object) -> None:
+            state.update({f"{PREFIX}{name}": tensor.cpu() for name, tensor in held.items()})
 
+        hook = self.model.register_state_dict_post_hook(add)  # type: ignore[no-untyped-call]
+        try:
+            super()._save_state(*args, **kwargs)
+        finally:
+            hook.remove()
 
-def _rewind(path: _File) -> None:
-    if not isinstance(path, str | pathlib.Path):
-        path.seek(0)
+    def _load_state(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  (PyKEEN's)
+        """Load a checkpoint: the tensors of the cache wait for the cache."""
+
+        def take(model: PykeenModel, state: dict[str, Tensor], *rest: object) -> None:
+            names = [name for name in state if name.startswith(PREFIX)]
+            self._cache_state = {n.removeprefix(PREFIX): state.pop(n) for n in names} or None
+
+        hook = self.model.register_load_state_dict_pre_hook(take)  # type: ignore[no-untyped-call]
+        try:
+            return super()._load_state(*args, **kwargs)
+        finally:
+            hook.remove()
 
 
 class _Scores(Model):

@@ -11,7 +11,7 @@ from typing import Any
 from nscaching.config import TrainConfig
 from nscaching.data import datasets
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.errors import UserError, flag
+from nscaching.errors import UserError, as_flag
 from nscaching.paper.figures._pages import Row, evenly
 from nscaching.paper.published import TABLES
 from nscaching.probes.files import read_scores
@@ -165,12 +165,12 @@ def ranked_split(logs: Sequence[Log], notes: list[str]) -> tuple[str, str]:
     for log in untraced:
         if not log.rankings("valid"):
             cure = (
-                f"{flag('validate_every')} N records them, with {flag('probe_test')} of "
+                f"{as_flag('validate_every')} N records them, with {as_flag('probe_test')} of "
                 "test triples too"
             )
             if not len(log.graph.valid):
                 cure = (
-                    f"{flag('probe_test')} records those of test triples, there being "
+                    f"{as_flag('probe_test')} records those of test triples, there being "
                     "none of validation"
                 )
             raise UserError(f"{log.where}: no ranking while training; nscaching train {cure}")
@@ -220,7 +220,7 @@ def _differing(logs: Sequence[Log], but: Set[str]) -> list[str]:
 def note_differences(logs: Sequence[Log], by: set[str], notes: list[str]) -> None:
     """Note in which settings runs differ besides those that a figure compares them by."""
     if logs and (differ := _differing(logs, {"seed", *by})):
-        names = ", ".join(flag(name) for name in differ)
+        names = ", ".join(as_flag(name) for name in differ)
         notes.append(f"these runs of {logs[0].model} on {logs[0].data} differ in {names} too")
 
 

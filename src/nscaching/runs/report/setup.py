@@ -10,8 +10,9 @@ import torch
 from markupsafe import Markup
 
 from nscaching import __version__
-from nscaching.config import TrainConfig, flag
+from nscaching.config import TrainConfig
 from nscaching.data.graph import MAPPING_CLASSES, SPLITS
+from nscaching.errors import as_flag
 from nscaching.runs.card import command
 from nscaching.runs.report.markup import number
 
@@ -50,7 +51,7 @@ def settings(run: Run) -> dict[str, Any]:
     changed, usual = [], []
     for field in dataclasses.fields(TrainConfig):
         value = getattr(run.config, field.name)
-        row = Markup("<code>{}</code>").format(flag(field.name)), _shown(value)
+        row = Markup("<code>{}</code>").format(as_flag(field.name)), _shown(value)
         if value != field.default:
             changed.append((*row, _shown(field.default)))
         else:

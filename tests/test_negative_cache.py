@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from helpers import FIXED, batch_of, chances, goodness, new_model, random_graph
+from helpers import (
+    FIXED,
+    batch_of,
+    chances,
+    goodness,
+    new_kernels,
+    new_model,
+    new_sampler,
+    random_graph,
+    twins,
+)
 from nscaching import NegativeCache, UserError
 from nscaching.data.index import Side
 
@@ -109,10 +119,24 @@ def test_a_model_of_ours_and_its_score_function_refresh_alike(name, refresh):
         assert np.mean([one == other for one, other in rows]) > 0.95  # rounding may swap a few
 
 
+@twins
+@pytest.mark.parametrize("k", [1, 2])
+def test_columns_of_a_table_are_drawn_alike_on_every_path(twin, k):
+    """The columns of a table [n, 3] do not lie together in memory."""
+    columns = TRIPLES.T
+    assert not columns[0].is_contiguous()
+    fast, plain = (new_cache(kernels=new_kernels(path)) for path in (twin, "reference"))
+    model = new_model("DistMult", *SIZES)
+    for _ in range(2):
+        ours, theirs = (cache.sample(*columns, k=k) for cache in (fast, plain))
+        assert torch.equal(ours.head, theirs.head)
+        assert torch.equal(ours.tail, theirs.tail)
+        for cache in (fast, plain):
+            cache.refresh(*columns, model)
+
+
 def test_the_sampler_and_the_cache_are_one():
     """The sampler nscaching gives what its cache gives in a loop of one's own."""
-    from helpers import new_sampler
-
     model, cache = new_model("DistMult", *SIZES), new_cache(seed=5)
     sampler = new_sampler(GRAPH, seed=5, n1=4, n2=3)
     for _ in range(3):

@@ -164,7 +164,8 @@ class NegativeCache:
     def batch(self, head: LongArray, relation: LongArray, tail: LongArray) -> Batch:
         """Return training triples [B] with the keys of their two queries."""
         h, r, t = (
-            torch.as_tensor(ids, dtype=torch.int64, device=self.device).reshape(-1)
+            # Contiguous: kernels read columns as plain memory.
+            torch.as_tensor(ids, dtype=torch.int64, device=self.device).reshape(-1).contiguous()
             for ids in (head, relation, tail)
         )
         return Batch(h, r, t, self._key(Side.HEAD, t, r), self._key(Side.TAIL, h, r))

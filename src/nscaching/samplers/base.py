@@ -68,6 +68,8 @@ class Sampler(ABC):
         self.kernels = kernels or Kernels()
         self.entities = len(graph.entities)
         self.draws = self.new_draws(graph, seed)
+        self.random = self.draws.random
+        """Random numbers for subclasses; a checkpoint holds their state."""
         self.tick = self.draws.tick
         """Number of the step."""
         self.head_probability = self.draws.head_probability  # [|R|]

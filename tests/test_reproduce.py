@@ -593,6 +593,10 @@ def test_the_table_sets_ours_beside_the_papers(table):
         in text
     )
     assert "Trained on: a machine, nscaching 1, PyTorch 2." in text
+    headings = [row for row in text.splitlines() if row.startswith("## ")]
+    assert headings[:3] == [  # the table leads
+        "## nscaching from scratch: MRR", "## Summary", "## How to read the tables"
+    ]  # fmt: skip
     assert [str(summary) for summary in made.summaries] == [
         f"nscaching, scratch, {paper}: at or above the paper in 0 of 2 cells (the paper has 20); "
         "more than 3% below: TransE on wn18 (9.8%); above our own Bernoulli in 1 of 2; "
@@ -680,7 +684,7 @@ def test_a_training_serves_both_tables(make):
     assert made.trained == 0
     assert made.rows[0].figures[0].ours == round(100 * one["test"]["accuracy"], 2)
     assert [path.name for path in made.results.files] == ["link-prediction.jsonl"]
-    assert "each a line of `link-prediction.jsonl` with" in made.page.read_text()
+    assert "Each seed is one line of `link-prediction.jsonl`, with" in made.page.read_text()
 
 
 def test_the_table_of_triplet_classification(table):

@@ -81,7 +81,7 @@ class Bar:
         self.show(done, of, f"{what} {100 * done / of:.0f}%")
 
     def restart(self, first: float) -> None:
-        """Judge the pace anew, from the next report on, with so much done before."""
+        """Measure the pace again, from the next report on, with so much done before."""
         self.first, self.under_way = first, False
         self.bars.reset(self.task)
 
@@ -105,21 +105,21 @@ class TrainingDisplay(Bar, Listener):
         self.stepped = False
 
     def begin(self, history: list[dict[str, Any]]) -> None:
-        """Hear the records of an interrupted training that goes on."""
+        """Start the bar at the epochs of a run that resumes."""
         self.epoch = self.first = sum("split" not in record for record in history)
         self.done = self.first
 
     def note(self, text: str) -> None:
-        """Hear what a person should know."""
+        """Show a warning."""
         self.console.print(Text(f"note: {visible(text)}"), soft_wrap=True)
 
     def announce(self, text: str) -> None:
-        """Hear which kernels run; the first step may have to compile them."""
+        """Show which kernels run; the first step may have to compile them."""
         self.console.print(Text(visible(text)), style="dim", soft_wrap=True)
         self.show(self.epoch, float(self.epochs), "first step: kernels are compiled at first use")
 
     def record(self, record: dict[str, Any]) -> None:
-        """Hear a finished epoch or ranking."""
+        """Show a finished epoch or ranking."""
         if "split" not in record:
             self.epoch, self.loss = record["epoch"], f"loss {record['loss']:.4f}"
             self._show(self.epoch)
@@ -133,9 +133,9 @@ class TrainingDisplay(Bar, Listener):
         self.log()
 
     def progress(self, stage: Stage, done: int, total: int) -> None:
-        """Hear a step of an epoch, of a ranking, or of what comes before them."""
+        """Show a step of an epoch, of a ranking, or of the preparation."""
         if stage is Stage.TRAINING:
-            if not self.stepped:  # what came before had a pace of its own
+            if not self.stepped:  # the preparation had another pace
                 self.stepped = True
                 self.restart(self.epoch)
             self._show(self.epoch + done / total)
@@ -150,7 +150,7 @@ class TrainingDisplay(Bar, Listener):
 
 
 class SeriesDisplay(TrainingDisplay):
-    """The bar of one training among many: a log hears of it now and then only."""
+    """The bar of one training run among many: a log gets a line now and then only."""
 
     def log(self) -> None:
         """Write a line if the last is some time ago."""
@@ -185,7 +185,7 @@ def _late(bar: Bar, after: float) -> Iterator[Bar]:
         bar.bars.start()
         bar.log()
 
-    # By a clock of its own: what takes long may report seldom.
+    # By a separate clock: slow work may report seldom.
     clock = threading.Timer(after, begin)
     clock.daemon = True
     clock.start()

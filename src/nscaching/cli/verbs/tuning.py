@@ -16,7 +16,7 @@ __all__ = ["Tune"]
 
 @dataclass(frozen=True)
 class Tune:
-    """Search for good settings by validation MRR; the same command again goes on.
+    """Search for good settings by validation MRR; the same command again continues.
 
     nscaching tune world --model TransE --space paper --trials 50 --epochs 100 --seed 1
     """

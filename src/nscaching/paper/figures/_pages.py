@@ -40,7 +40,7 @@ class Panel:
     ordered: bool = False
     """Whether lines are steps of one quantity: shades of one scale instead of distinct colours."""
     legend: bool = False
-    """Whether the panel has a legend of its own, and no part in that of the page."""
+    """Whether the panel has its own legend, and no entries in the legend of the page."""
     mark: float | None = None
     mark_label: str = ""
     """A dashed vertical line, and what the legend calls it."""

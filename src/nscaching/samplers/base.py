@@ -69,7 +69,7 @@ class Sampler(ABC):
         self.entities = len(graph.entities)
         self.draws = self.new_draws(graph, seed)
         self.random = self.draws.random
-        """Random numbers for subclasses; a checkpoint holds their state."""
+        """For rare draws; the usual draws of a step are a function of seed and tick."""
         self.tick = self.draws.tick
         """Number of the step."""
         self.head_probability = self.draws.head_probability  # [|R|]

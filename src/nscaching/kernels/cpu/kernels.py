@@ -129,7 +129,7 @@ class NumbaKernels(Kernels):
         return out
 
     def count(self, scores: Tensor, answer: Tensor, known: Known | None) -> Tensor:
-        """Count in each row of scores [n, E] what is above the answer [n], level with it, wrong."""
+        """Count in each row of scores [n, E]: above the answer [n], equal to it, non-finite."""
         if scores.dtype != torch.float32:
             return super().count(scores, answer, known)
         out = torch.empty(3, len(scores), dtype=torch.int64)

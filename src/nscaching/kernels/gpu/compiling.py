@@ -17,7 +17,7 @@ class Stopwatch:
         self._next: Any = None
 
     def attach(self, knobs: Any) -> None:
-        """Listen to compilations from now on; a listener that is there already stays."""
+        """Listen to compilations from now on; an earlier listener is still called."""
         self._next, knobs.compilation.listener = knobs.compilation.listener, self
 
     def __call__(self, **event: Any) -> None:

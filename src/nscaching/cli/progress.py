@@ -1,4 +1,4 @@
-"""What a person sees while something takes time: a bar with an ETA, or plain lines in a log."""
+"""Progress on standard error: a bar with the time left, or plain lines in a log."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ LOG_SECONDS = 10.0
 
 
 class Bar:
-    """One thing that takes time, on standard error."""
+    """The progress bar of one task, on standard error."""
 
     def __init__(self, name: str, total: float | None = None) -> None:
         self.name, self.total, self.done, self.latest = visible(name), total, 0.0, ""
-        self.first = 0.0  # what was done before
+        self.first = 0.0  # done before this process began
         self.under_way = False
         self.console = Console(stderr=True, highlight=False)
         self.began = self.last_line = time.monotonic()
@@ -65,9 +65,9 @@ class Bar:
         self.bars.stop()
 
     def show(self, done: float, total: float | None, latest: str) -> None:
-        """Say how far it is, and what is new."""
+        """Show how much is done, and the latest news."""
         if done > self.first and not self.under_way:
-            # What came before the first report, such as compiling, comes once: no pace to judge by.
+            # Work before the first report, such as compiling, happens once: it gives no pace.
             self.under_way, self.first, self.began = True, done, time.monotonic()
         self.done, self.total, self.latest = done, total, visible(latest)
         self.bars.update(self.task, completed=done, total=total, latest=self.latest)
@@ -75,7 +75,7 @@ class Bar:
             self.log()
 
     def stage(self, what: str, done: float, of: float) -> None:
-        """Say how far one of several parts is; time left is counted from its own beginning."""
+        """Show the progress of one of several parts; the time left counts from its beginning."""
         if not self.latest.startswith(what):
             self.restart(0.0)
         self.show(done, of, f"{what} {100 * done / of:.0f}%")
@@ -153,28 +153,28 @@ class SeriesDisplay(TrainingDisplay):
     """The bar of one training run among many: a log gets a line now and then only."""
 
     def log(self) -> None:
-        """Write a line if the last is some time ago."""
+        """Write a line if the last line is some time ago."""
         if time.monotonic() - self.last_line > LOG_SECONDS:
             super().log()
 
 
 @contextmanager
 def counting(name: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar for something that reports (done, in all)."""
+    """Show a bar for work that reports (done, in all)."""
     with Bar(name) as bar:
         yield lambda done, of: bar.show(done, of, f"{done:,}/{of:,}")
 
 
 @contextmanager
 def when_slow(name: str, after: float = 2.0) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar for what reports (done, in all), if it takes more than some seconds."""
+    """Show a bar for work that reports (done, in all), if it takes more than some seconds."""
     with _late(Bar(name), after) as bar:
         yield lambda done, of: bar.show(done, of, f"{done:,}/{of:,}")
 
 
 @contextmanager
 def loading(name: str, after: float = 2.0) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a bar for what reports (what is going on, done, in all), if it takes some seconds."""
+    """Show a bar for work that reports (task, done, in all), if it takes some seconds."""
     with _late(Bar(name), after) as bar:
         yield lambda what, done, of: bar.stage(what, done, of)
 

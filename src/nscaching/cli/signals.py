@@ -73,6 +73,6 @@ class Signals:
 
 
 def _tell(text: str) -> None:
-    """Write to a terminal, past all that may be writing to it just now."""
+    """Write to a terminal directly, whatever else is writing to it."""
     if sys.stderr.isatty():
         os.write(sys.stderr.fileno(), text.encode())

@@ -62,7 +62,7 @@ class Train:
     split_seed: int = 0
     """Seed by which a single file is split 90/5/5."""
     literals: bool = False
-    """Take the literals of RDF files for entities, too; else triples with one are left out."""
+    """Use the literals of RDF files as entities; else triples with a literal are left out."""
     dry_run: bool = False
     """Train nothing: show the memory and disk that the run needs, and whether it fits."""
     checkpoint_every: float = 60.0

@@ -40,7 +40,7 @@ class Tune:
     split_seed: int = 0
     """Seed by which a single file is split 90/5/5."""
     literals: bool = False
-    """Take the literals of RDF files for entities, too; else triples with one are left out."""
+    """Use the literals of RDF files as entities; else triples with a literal are left out."""
     trust: Trust = False
     json: Json = False
     given: Suppress[tuple[str, ...]] = ()

@@ -176,7 +176,7 @@ class Recorder:
         learns = kind.update is not Sampler.update and kind.checkpoint is Sampler.checkpoint
         if learns and not self.trainer.sampler.state():
             self.session.listener.note(
-                f"{kind.__name__} learns, but has no state to keep: it starts anew"
+                f"{kind.__name__} learns, but has no state to keep: it starts from the beginning"
             )
 
     def _check_settings(self, state: State, where: Path) -> None:
@@ -195,7 +195,7 @@ class Recorder:
         """Say where the run resumes."""
         assert self.session.folder is not None
         if not (whole := self.session.folder.checkpoints.whole):
-            return f"{self.session.folder.path} has no checkpoint yet: training starts anew"
+            return f"{self.session.folder.path} has no checkpoint yet: training starts at epoch 1"
         if self.trainer.over:
             return f"{whole[-1]}: all epochs are done, what is left is to rank and to finish"
         done = f"{100 * self.trainer.meter.triples // len(self.trainer.triples)} %"

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from helpers import TINY, random_graph
-from nscaching import Run, UserError, train
+from nscaching import Listener, Run, UserError, train
 from nscaching.cli.main import main
 from nscaching.models import MODELS
 from nscaching.registry import is_file_spec
-from nscaching.samplers import SAMPLERS
+from nscaching.samplers import SAMPLERS, Sampler
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
 QUICK = shlex.split("--epochs 1 --dim 4 --threads 1 --validate-every 0 --batch-size 4096")
@@ -98,6 +98,25 @@ def test_the_page_runs_as_it_stands(folder, capsys):
     with pytest.raises(SystemExit):
         main(["evaluate", "runs/crossed", "--trust"])
     assert f"    {capsys.readouterr().err}" in PAGE
+
+
+def test_the_listener_of_the_page(capsys):
+    (code,) = re.findall(r"^## A listener.*?```python\n(.*?)```", PAGE, re.MULTILINE | re.DOTALL)
+    names: dict[str, object] = {}
+    exec(code.replace("epochs=2,", "epochs=2, dim=8, threads=1, batch_size=4096,"), names)
+    heard = names["run"].history  # type: ignore[attr-defined]
+    valid = [f"epoch {r['epoch']}: MRR {r['mrr']:.4f}" for r in heard if r.get("split") == "valid"]
+    assert capsys.readouterr().out.splitlines() == valid
+    assert len(valid) == 2
+    falling = names["Validations"]()  # type: ignore[operator]
+    for mrr, stops in ((0.2, False), (0.3, False), (0.1, True)):
+        falling.record({"split": "valid", "epoch": 1, "mrr": mrr})
+        assert falling.stop() is stops
+    table = re.findall(r"^\| `(\w+)\(.*?\)` \|", PAGE, re.MULTILINE)
+    assert set(table) == {name for name in vars(Listener) if not name.startswith("_")}
+    attributes = dict(re.findall(r"^\| `(\w+)` \| (True|False) \|", PAGE, re.MULTILINE))
+    assert attributes == {name: str(getattr(Sampler, name)) for name in attributes}
+    assert {"has_negatives", "has_weights", "has_generator", "has_cache"} < set(attributes)
 
 
 # As a user may do it.

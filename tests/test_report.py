@@ -327,7 +327,7 @@ def test_a_stopped_run_says_so_and_shows_what_is_there(tmp_path):
     content = render(run)
     words = check(content).words
     assert "Not finished: 4 of 9 epochs are done. If training was stopped" in words
-    assert f"nscaching train --resume '{path}' goes on" in words
+    assert f"nscaching train --resume '{path}' resumes" in words
     assert "asked for" not in words
     # All figures are of the test triples, which training has not ranked yet.
     mrr = f"{run.evaluate('test')['mrr']:.3f}"

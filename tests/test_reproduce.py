@@ -270,7 +270,7 @@ def test_ctrl_c_says_how_to_go_on(make, presets, tmp_path, monkeypatch, capsys):
     *_, line, last = capsys.readouterr().err.splitlines()
     # bernoulli, kbgan and nscaching; of the cache without kbgan
     kept = f"1 of 5 trainings are kept in {made.results.path}"
-    assert line == f"{kept}; the same command goes on from there"
+    assert line == f"{kept}; the same command resumes there"
     assert last == "nscaching: stopped"
 
 
@@ -288,7 +288,7 @@ def test_a_training_that_was_stopped_goes_on_where_it_was(make, tmp_path):
     (tmp_path / "results").rename(tmp_path / "moved")
     unfinished = tmp_path / "moved" / "unfinished"
     made, said = make(out="moved", **asked)
-    assert said[1].endswith("tuned for the cache, seed 1: goes on where it was stopped")
+    assert said[1].endswith("tuned for the cache, seed 1: resumes where it stopped")
     assert not unfinished.exists()
     expected, found = lines(whole.results.path)[-1], lines(made.results.path)[-1]
     for name in ("sampler", "epochs", "best_epoch", "valid", "test"):
@@ -418,7 +418,7 @@ def test_a_training_on_other_data_does_not_go_on(make):
         make(stop=Alarm(2), **asked)
     made, said = make(graph=OTHER, **asked)
     assert (made.trained, made.failed) == (1, [])
-    assert not any("goes on" in text for text in said)
+    assert not any("resumes" in text for text in said)
 
 
 def test_the_latest_line_is_that_of_the_latest_date(table, tmp_path):
@@ -466,7 +466,7 @@ def test_a_training_that_the_time_limit_stops_goes_on_where_it_was(make):
     assert "; the same command resumes it; the time limit is reached" in said[-1]
     made, said = make(**few, seeds=2)
     assert (made.trained, made.left) == (2, 0)
-    assert any(text.endswith("goes on where it was stopped") for text in said)
+    assert any(text.endswith("resumes where it stopped") for text in said)
     first, other = lines(made.results.path)[0], lines(whole.results.path)[0]
     assert (first["test"], first["epochs"]) == (other["test"], other["epochs"])
 
@@ -593,6 +593,10 @@ def test_the_table_sets_ours_beside_the_papers(table):
         in text
     )
     assert "Trained on: a machine, nscaching 1, PyTorch 2." in text
+    headings = [row for row in text.splitlines() if row.startswith("## ")]
+    assert headings[:3] == [  # the table leads
+        "## nscaching from scratch: MRR", "## Summary", "## How to read the tables"
+    ]  # fmt: skip
     assert [str(summary) for summary in made.summaries] == [
         f"nscaching, scratch, {paper}: at or above the paper in 0 of 2 cells (the paper has 20); "
         "more than 3% below: TransE on wn18 (9.8%); above our own Bernoulli in 1 of 2; "
@@ -680,7 +684,7 @@ def test_a_training_serves_both_tables(make):
     assert made.trained == 0
     assert made.rows[0].figures[0].ours == round(100 * one["test"]["accuracy"], 2)
     assert [path.name for path in made.results.files] == ["link-prediction.jsonl"]
-    assert "each a line of `link-prediction.jsonl` with" in made.page.read_text()
+    assert "Each seed is one line of `link-prediction.jsonl`, with" in made.page.read_text()
 
 
 def test_the_table_of_triplet_classification(table):

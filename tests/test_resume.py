@@ -137,7 +137,7 @@ def test_a_sampler_that_keeps_nothing_is_named(tmp_path):
     stopped(tmp_path / "run", sampler=f"{tmp_path / 'mine.py'}:Counting")
     said = []
     resume(tmp_path / "run", trust=True, listener=Hearing(note=said.append))
-    assert said == ["Counting learns, but has no state to keep: it starts anew"]
+    assert said == ["Counting learns, but has no state to keep: it starts from the beginning"]
 
 
 def test_a_crash_between_checkpoints(tmp_path, monkeypatch):
@@ -206,7 +206,7 @@ def test_without_a_checkpoint_it_begins_anew(tmp_path):
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     announced = []
     resume(tmp_path / "run", listener=Hearing(announce=announced.append))
-    assert announced[0] == f"{tmp_path / 'run'} has no checkpoint yet: training starts anew"
+    assert announced[0] == f"{tmp_path / 'run'} has no checkpoint yet: training starts at epoch 1"
     assert_same(tmp_path / "whole", tmp_path / "run")
 
 

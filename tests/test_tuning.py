@@ -393,7 +393,7 @@ def test_ctrl_c_says_how_to_go_on(data, quick, tmp_path, capsys):
     assert stop.value.code == 130
     *_, line, last = capsys.readouterr().err.splitlines()
     kept = f"2 of 5 trials are kept in {tmp_path / 'x'}"
-    assert (line, last) == (f"{kept}; the same command goes on from there", "nscaching: stopped")
+    assert (line, last) == (f"{kept}; the same command continues there", "nscaching: stopped")
     cli.main(words_of(data, "--trials", 5, "--out", tmp_path / "x"))
     assert f"{tmp_path / 'x'}: 2 of 5 trials are there  best 0." in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""What a training run is made of: one dataclass that is the command line and the TOML file."""
+"""The settings of a training run: one dataclass gives the flags and the TOML keys."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class TrainConfig:
     lazy: int = 0
     """Refresh the cache only in one epoch out of this plus one (nscaching)."""
     refresh_side: Literal["both", "drawn"] = "both"
-    """Which caches of a triple are refreshed: both, or that of the side drawn (nscaching)."""
+    """Which caches of a triple are refreshed: both, or the cache of the drawn side (nscaching)."""
     shared_candidates: bool = False
     """Whether all keys of a batch and side share the fresh candidates (nscaching)."""
     candidate_rows: Literal["float32", "bfloat16"] = "float32"

@@ -26,11 +26,11 @@ class UserError(ValueError):
 
 
 class Diverged(UserError):  # noqa: N818  (it is a UserError, which has the suffix)
-    """The parameters, or figures computed from them, are not finite any more."""
+    """The parameters, or figures computed from them, became non-finite."""
 
 
 class Stopped(KeyboardInterrupt):
-    """Training was asked to stop, and did so after a step; the message says how to go on."""
+    """A training run stopped after a step, as asked; the message says how to resume it."""
 
     code = 130
     """The exit code of a process that ends by this error."""

@@ -24,7 +24,7 @@ from nscaching.runs.escaping import visible
 
 __all__ = ["main"]
 
-# How the parser says that a value is no number.
+# The parser's messages for a value that is not a number.
 NO_NUMBER = {
     r"invalid literal for int\(\) with base 10: (.*)": "a whole number",
     r"no type matching \{None\}\|INT could be instantiated from \[(.*)\]": "a whole number",

@@ -1,4 +1,4 @@
-"""What a person sees while something takes time: a bar with an ETA, or plain lines in a log."""
+"""Progress on standard error: a bar with the time left, or plain lines in a log."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ LOG_SECONDS = 10.0
 
 
 class Bar:
-    """One thing that takes time, on standard error."""
+    """The progress bar of one task, on standard error."""
 
     def __init__(self, name: str, total: float | None = None) -> None:
         self.name, self.total, self.done, self.latest = visible(name), total, 0.0, ""
-        self.first = 0.0  # what was done before
+        self.first = 0.0  # done before this process began
         self.under_way = False
         self.console = Console(stderr=True, highlight=False)
         self.began = self.last_line = time.monotonic()
@@ -65,9 +65,9 @@ class Bar:
         self.bars.stop()
 
     def show(self, done: float, total: float | None, latest: str) -> None:
-        """Say how far it is, and what is new."""
+        """Show how much is done, and the latest news."""
         if done > self.first and not self.under_way:
-            # What came before the first report, such as compiling, comes once: no pace to judge by.
+            # Work before the first report, such as compiling, happens once: it gives no pace.
             self.under_way, self.first, self.began = True, done, time.monotonic()
         self.done, self.total, self.latest = done, total, visible(latest)
         self.bars.update(self.task, completed=done, total=total, latest=self.latest)
@@ -75,13 +75,13 @@ class Bar:
             self.log()
 
     def stage(self, what: str, done: float, of: float) -> None:
-        """Say how far one of several parts is; time left is counted from its own beginning."""
+        """Show the progress of one of several parts; the time left counts from its beginning."""
         if not self.latest.startswith(what):
             self.restart(0.0)
         self.show(done, of, f"{what} {100 * done / of:.0f}%")
 
     def restart(self, first: float) -> None:
-        """Judge the pace anew, from the next report on, with so much done before."""
+        """Measure the pace again, from the next report on, with so much done before."""
         self.first, self.under_way = first, False
         self.bars.reset(self.task)
 
@@ -105,21 +105,21 @@ class TrainingDisplay(Bar, Listener):
         self.stepped = False
 
     def begin(self, history: list[dict[str, Any]]) -> None:
-        """Hear the records of an interrupted training that goes on."""
+        """Start the bar at the epochs of a run that resumes."""
         self.epoch = self.first = sum("split" not in record for record in history)
         self.done = self.first
 
     def note(self, text: str) -> None:
-        """Hear what a person should know."""
+        """Show a warning."""
         self.console.print(Text(f"note: {visible(text)}"), soft_wrap=True)
 
     def announce(self, text: str) -> None:
-        """Hear which kernels run; the first step may have to compile them."""
+        """Show which kernels run; the first step may have to compile them."""
         self.console.print(Text(visible(text)), style="dim", soft_wrap=True)
         self.show(self.epoch, float(self.epochs), "first step: kernels are compiled at first use")
 
     def record(self, record: dict[str, Any]) -> None:
-        """Hear a finished epoch or ranking."""
+        """Show a finished epoch or ranking."""
         if "split" not in record:
             self.epoch, self.loss = record["epoch"], f"loss {record['loss']:.4f}"
             self._show(self.epoch)
@@ -133,9 +133,9 @@ class TrainingDisplay(Bar, Listener):
         self.log()
 
     def progress(self, stage: Stage, done: int, total: int) -> None:
-        """Hear a step of an epoch, of a ranking, or of what comes before them."""
+        """Show a step of an epoch, of a ranking, or of the preparation."""
         if stage is Stage.TRAINING:
-            if not self.stepped:  # what came before had a pace of its own
+            if not self.stepped:  # the preparation had another pace
                 self.stepped = True
                 self.restart(self.epoch)
             self._show(self.epoch + done / total)
@@ -150,31 +150,31 @@ class TrainingDisplay(Bar, Listener):
 
 
 class SeriesDisplay(TrainingDisplay):
-    """The bar of one training among many: a log hears of it now and then only."""
+    """The bar of one training run among many: a log gets a line now and then only."""
 
     def log(self) -> None:
-        """Write a line if the last is some time ago."""
+        """Write a line if the last line is some time ago."""
         if time.monotonic() - self.last_line > LOG_SECONDS:
             super().log()
 
 
 @contextmanager
 def counting(name: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar for something that reports (done, in all)."""
+    """Show a bar for work that reports (done, in all)."""
     with Bar(name) as bar:
         yield lambda done, of: bar.show(done, of, f"{done:,}/{of:,}")
 
 
 @contextmanager
 def when_slow(name: str, after: float = 2.0) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar for what reports (done, in all), if it takes more than some seconds."""
+    """Show a bar for work that reports (done, in all), if it takes more than some seconds."""
     with _late(Bar(name), after) as bar:
         yield lambda done, of: bar.show(done, of, f"{done:,}/{of:,}")
 
 
 @contextmanager
 def loading(name: str, after: float = 2.0) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a bar for what reports (what is going on, done, in all), if it takes some seconds."""
+    """Show a bar for work that reports (task, done, in all), if it takes some seconds."""
     with _late(Bar(name), after) as bar:
         yield lambda what, done, of: bar.stage(what, done, of)
 
@@ -185,7 +185,7 @@ def _late(bar: Bar, after: float) -> Iterator[Bar]:
         bar.bars.start()
         bar.log()
 
-    # By a clock of its own: what takes long may report seldom.
+    # By a separate clock: slow work may report seldom.
     clock = threading.Timer(after, begin)
     clock.daemon = True
     clock.start()

@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and a time limit for work that can stop after a step and go on later."""
+"""SIGINT, SIGTERM and a time limit for work that can stop after a step and resume later."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SHOW_CURSOR = "\x1b[?25h"  # which a progress bar hides
 
 
 class Signals:
-    """Hears signals while it is entered; calling it says whether to stop.
+    """Handles signals within a ``with`` block; calling the object says whether to stop.
 
-    That is after a signal, or when the seconds from now on that are given have passed. A second
-    signal ends the process at once: files are whole at any moment.
+    The answer is yes after a signal, or when the given seconds have passed since the start. A
+    second signal ends the process at once: files are whole at any moment.
     """
 
     def __init__(self, seconds: float = math.inf) -> None:
@@ -36,11 +36,11 @@ class Signals:
 
     @property
     def late(self) -> bool:
-        """Whether it is time, and no signal, that stops the work."""
+        """Whether the time limit, and no signal, stops the work."""
         return self.heard == 0 and time.monotonic() > self._end
 
     def check(self, message: str) -> None:
-        """Stop if there was a signal that nobody has answered yet."""
+        """Stop if there was a signal."""
         if self.heard:
             raise Stopped(message)
 
@@ -73,6 +73,6 @@ class Signals:
 
 
 def _tell(text: str) -> None:
-    """Write to a terminal, past all that may be writing to it just now."""
+    """Write to a terminal directly, whatever else is writing to it."""
     if sys.stderr.isatty():
         os.write(sys.stderr.fileno(), text.encode())

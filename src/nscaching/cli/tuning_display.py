@@ -64,7 +64,7 @@ class TuningDisplay(Bar, Watch):
         self._show(self.epoch)
 
     def progress(self, stage: Stage, done: int, total: int) -> None:
-        """Hear a step inside an epoch or a validation."""
+        """Show a step inside an epoch or a validation."""
         self._show(self.epoch + done / total if stage is Stage.TRAINING else self.epoch)
 
     def end(self, tuning: Tuning) -> None:
@@ -87,7 +87,7 @@ class TuningDisplay(Bar, Watch):
     def stopped(self, out: Path) -> None:
         """Say how to continue after Ctrl-C."""
         done = f"{self.trials} of {self.of} trials are kept in {out}"
-        self._say(f"{done}; the same command goes on from there")
+        self._say(f"{done}; the same command continues there")
 
     def _update_best(self, tuning: Tuning) -> None:
         if tuning.finished:

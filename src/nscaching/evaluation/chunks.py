@@ -40,7 +40,7 @@ class Chunks:
             if done:
                 begin = some.stop
                 yield some, done[0]
-            else:  # here, where the error is gone and its frames hold no memory any more
+            else:  # after the except block: the frames of the error hold no memory any more
                 self._halve(some.stop - some.start)
 
     def _try(self, work: Callable[[slice], T], some: slice) -> tuple[T] | None:

@@ -1,4 +1,4 @@
-"""The entities whose vectors are nearest to that of one entity."""
+"""The entities whose vectors are nearest to the vector of one entity."""
 
 from __future__ import annotations
 

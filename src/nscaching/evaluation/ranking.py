@@ -120,7 +120,7 @@ def rank(
 ) -> dict[Side, Ranks]:
     """Rank the true head and the true tail of each triple among all entities.
 
-    ``progress`` hears (queries done, queries in all).
+    ``progress`` receives (queries done, queries in all).
     """
     kernels = kernels or choose_kernels("auto", model.entity.device)
     chunks = Chunks(min(chunk_size(model, budget), queries.most or len(queries)))
@@ -155,7 +155,7 @@ def rank_among(
     """Rank the answer [n] of each query among its candidates.
 
     ``score`` returns the scores [some, candidates] of some queries. Filtered: ``known`` answers
-    other than the true one do not count. ``progress`` hears (queries done, queries in all).
+    other than the true one do not count. ``progress`` receives (queries done, queries in all).
     """
     kernels = kernels or Kernels()
 

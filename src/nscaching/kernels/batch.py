@@ -61,7 +61,7 @@ class Batch:
     def corrupt(self, replace_head: Tensor, head: Tensor, tail: Tensor) -> Negatives:
         """Put ``head`` [B, K] or ``tail`` [B, K] into each triple, as ``replace_head`` [B] says.
 
-        Of one negative each, [B] will do.
+        With one negative for each triple, [B] works too.
         """
         head, tail = (ids.unsqueeze(1) if ids.dim() == 1 else ids for ids in (head, tail))
         replace = replace_head.unsqueeze(1)

@@ -1,4 +1,4 @@
-"""Ways to choose columns of a score matrix: a draw and a refresh are both that."""
+"""Ways to choose columns of a score matrix, for draws and for refreshes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def select(
     - uniform: any columns, equally likely.
 
     ``random`` is Gumbel noise [n, C], or the generator to make it with. ``excluded`` [n, C] marks
-    columns not to be chosen. Where fewer than ``count`` are left, those are taken again in turn,
-    so that a row is always full.
+    columns not to be chosen. Where fewer than ``count`` columns are left, they are taken again in
+    turn, so that a row is always full.
     """
     if strategy == "top":
         keys = scores.clone()
@@ -49,7 +49,7 @@ def repeated(ids: Tensor) -> Tensor:
     """Mark in each row [n, C] the ids that stand in an earlier column already."""
     if not ids.is_cpu:
         return _repeated(ids)
-    # NumPy sorts rows ten times as fast; those without repeats, which most are, need no more.
+    # NumPy sorts rows ten times as fast. Most rows have no repeats, and need no more.
     ordered = np.sort(ids.numpy(), axis=1)
     some = torch.from_numpy((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
     again = torch.zeros_like(ids, dtype=torch.bool)
@@ -58,7 +58,7 @@ def repeated(ids: Tensor) -> Tensor:
 
 
 def _repeated(ids: Tensor) -> Tensor:
-    """Do as ``repeated``, on any device: the plain twin."""
+    """Mark repeats on any device: the plain twin of ``repeated``."""
     ordered, place = ids.sort(dim=1, stable=True)
     again = torch.zeros_like(ids, dtype=torch.bool)
     again[:, 1:] = ordered[:, 1:] == ordered[:, :-1]

@@ -20,7 +20,7 @@ FORMS: dict[Form | None, int] = {
     Form.DISTANCE: DISTANCE,
     Form.SHIFTED: SHIFTED,
 }
-"""Forms of which refreshes are compiled; models of others, or none, are refreshed by torch."""
+"""Forms with compiled refreshes; torch refreshes models of other forms or without a form."""
 
 STRATEGIES = {"importance": IMPORTANCE, "top": TOP, "uniform": UNIFORM}
 KINDS: dict[type[Model], int] = {

@@ -26,8 +26,8 @@ class CompiledLearner(Learner):
     """Gradient steps without autograd, of the models whose gradients are compiled.
 
     ``vectors`` holds the rows by which the model scores: the parameters, or copies of unit length.
-    Each step normalizes the rows that it moves; ``reload`` normalizes all of them, which anything
-    else that changes the parameters has to call.
+    Each step normalizes the rows that it moves. Any other code that changes the parameters must
+    call ``reload``, which normalizes all rows.
     """
 
     steps: int
@@ -64,7 +64,7 @@ class CompiledLearner(Learner):
         return moments | join(ready=vectors, rows=self.own_state(), steps=steps)
 
     def restore(self, state: State) -> None:
-        """Take the state of a checkpoint; another kind of learner leaves no vectors in it."""
+        """Restore the state of a checkpoint; other kinds of learner store no vectors in it."""
         for kind, tables in (("mean", self.means), ("square", self.squares)):
             for name, table in tables.items():
                 table.copy_(state[f"{kind}.{name}"])
@@ -78,7 +78,7 @@ class CompiledLearner(Learner):
                 self.vectors[name].copy_(state[f"ready.{name}"])
 
     def is_single(self, negatives: Negatives) -> bool:
-        """Say whether the loops for a single negative serve: they do all in one pass."""
+        """Say whether the loops for a single negative, which make one pass, can be used."""
         single = negatives.head.shape[1] == 1 and not negatives.adversarial
         return single and self.learning.compiled
 
@@ -91,7 +91,7 @@ class CompiledLearner(Learner):
         slopes of the losses by their scores [B, 1 + K]; then the losses, and which teach [B].
         """
         replace = negatives.replace_head
-        if replace is None:  # which a sampler of one side may leave open for a single negative
+        if replace is None:  # a sampler of one side may leave it out for a single negative
             replace = negatives.head[:, 0] != batch.head
         true = torch.where(replace, batch.head, batch.tail).unsqueeze(1)
         false = torch.where(replace.unsqueeze(1), negatives.head, negatives.tail)

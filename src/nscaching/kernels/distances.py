@@ -49,6 +49,6 @@ class _Distances(torch.autograd.Function):
         if distances:
             weight = torch.where(distances[0] > 0, weight / distances[0], 0)
         slopes, norm = ctx.kernels.slopes, ctx.norm
-        # The gradient by e is that by q with the arguments exchanged: ‖q − e‖ = ‖e − q‖.
+        # The gradient by e is the gradient by q with exchanged arguments: ‖q − e‖ = ‖e − q‖.
         by_rows = slopes(weight.T.contiguous(), rows, query, norm)
         return None, slopes(weight.contiguous(), query, rows, norm), by_rows, None

@@ -47,7 +47,7 @@ class Scorer(ABC):
 
     @abstractmethod
     def restore(self, state: State) -> None:
-        """Take the state of a checkpoint, once the parameters are those of the checkpoint."""
+        """Restore the state of a checkpoint, after the parameters of the checkpoint."""
 
 
 class Learner(Scorer):
@@ -60,8 +60,8 @@ class Learner(Scorer):
     def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
         """Learn from a batch; add loss, count of teaching triples, gradient norm to sums [4].
 
-        The last of them counts the steps for which the sum of the losses is finite: a loss that
-        is not spoils it for good, so the count plus one is the first bad step.
+        The last number counts the steps up to which the sum of the losses is finite. A non-finite
+        loss makes all later sums non-finite, so the count plus one is the first bad step.
         """
 
 
@@ -123,7 +123,7 @@ class AutogradLearner(Learner):
         assert self.scored is not None
         self.optimizer.zero_grad()
         self.scored.backward(slopes)
-        # Autograd's graph of one step must not live on: a CUDA graph may record the next step.
+        # Autograd's graph of one step must be freed: a CUDA graph may record the next step.
         self.scored = None
         move(self.optimizer, self.learning.weight_decay * len(batch))
 
@@ -132,7 +132,7 @@ class AutogradLearner(Learner):
         return optimizer_state(self.model, self.optimizer)
 
     def restore(self, state: State) -> None:
-        """Take the optimizer's state."""
+        """Restore the optimizer's state."""
         restore_optimizer(self.model, self.optimizer, state)
 
     def _cubes(self, batch: Batch) -> Tensor:

@@ -51,8 +51,8 @@ class Learning:
 class RowAdam(torch.optim.Optimizer):
     """Adam that moves only the rows with a gradient: the momentum of the others waits.
 
-    Not the same as Adam, which goes on moving a row by its momentum, and decays it, in steps that
-    have no gradient for it. On graphs of very many entities it is far cheaper.
+    Not the same as Adam: Adam moves a row by its momentum, and decays the momentum, also in steps
+    that have no gradient for the row. On graphs of very many entities RowAdam is far cheaper.
     """
 
     def __init__(self, tables: Iterable[Tensor], lr: float) -> None:
@@ -125,7 +125,7 @@ def optimizer_state(model: Model, optimizer: torch.optim.Optimizer) -> State:
 
 
 def restore_optimizer(model: Model, optimizer: torch.optim.Optimizer, state: State) -> None:
-    """Take what ``optimizer_state`` returned."""
+    """Restore the optimizer from what ``optimizer_state`` returned."""
     tables = {}
     for index, (name, _) in enumerate(model.named_parameters()):
         if f"steps.{name}" in state:

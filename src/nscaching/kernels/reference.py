@@ -20,7 +20,7 @@ from nscaching.settings import CacheSettings
 
 __all__ = ["CacheAccess", "CacheSide", "IsKnown", "Kernels", "Known"]
 
-# What random numbers of a step are for.
+# Purposes of the random numbers of a step.
 COIN, ENTITY, SLOT, HEAD_FRESH, HEAD_NOISE, TAIL_FRESH, TAIL_NOISE, CHOICE = range(8)
 
 Step = Callable[[Tensor], None]
@@ -38,9 +38,9 @@ class CacheSide:
     anchor: Tensor  # [keys]
     relation: Tensor  # [keys]
     fresh: int
-    """Purpose of the random numbers that make fresh candidates, …"""
+    """Purpose of the random numbers that make fresh candidates."""
     noise: int
-    """… and of those that choose among the candidates."""
+    """Purpose of the random numbers that choose among the candidates."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class CacheAccess:
 
     sides: Sequence[CacheSide]
     keys: Sequence[Tensor]
-    """Of each side the keys [B]; −1 stands for no key."""
+    """The keys [B] of each side; −1 stands for no key."""
     model: Model
     settings: CacheSettings
     seed: int
@@ -60,7 +60,7 @@ class CacheAccess:
 
 @dataclass(frozen=True)
 class Known:
-    """The other known answers of some queries: those of query i are answers[start_i:end_i]."""
+    """The other known answers of some queries: query i has answers[start_i:end_i]."""
 
     start: Tensor  # [n]
     end: Tensor  # [n]
@@ -77,7 +77,7 @@ class Kernels:
         """Why this path runs, for the user to read."""
 
     def compile_seconds(self) -> float:
-        """Return how long this process has been compiling, as far as that is known."""
+        """Return the seconds that this process has compiled, as far as they are known."""
         return 0.0
 
     @staticmethod
@@ -181,9 +181,9 @@ class Kernels:
         """Refresh the keys of each side in place (Algorithm 3).
 
         Repeated keys are refreshed once. The result depends on seed, tick and key alone, not on
-        the order of keys. What is kept of a set is in ascending order, what is kept of slots in
-        the order that they had: drawing the third, say, gives the same on every path. Where there
-        are fewer than N1 to keep, they are taken again in turn, in any order.
+        the order of keys. A set is kept in ascending order, slots in the order that they had: so
+        every path draws the same entity from the third place, say. Where fewer than N1 candidates
+        remain, they are taken again in turn, in any order.
         """
         model, settings, is_known = asked.model, asked.settings, asked.is_known
         for cache, key in zip(asked.sides, asked.keys, strict=True):
@@ -216,13 +216,13 @@ class Kernels:
             kept = candidates.gather(1, chosen.sort(1).values)
             cache.ids[key] = (kept.sort(1).values if settings.candidates == "set" else kept).int()
 
-    # What probes count.
+    # Counts for the probes.
 
     def new_elements(self, ids: Tensor, keys: Tensor, before: Tensor, out: Tensor) -> None:
         """Count the different elements of cache rows that the rows ``before`` [n, N1] lack.
 
-        The rows are those of keys [n] in the cache ``ids`` [keys, N1]; ``before`` takes them, and
-        the numbers go to ``out`` [n].
+        The rows belong to keys [n] of the cache ``ids`` [keys, N1]. The numbers go to ``out`` [n],
+        and the rows are copied to ``before``.
         """
 
         def distinct(rows: Tensor) -> Tensor:
@@ -244,10 +244,10 @@ class Kernels:
         return plain_distances(query, rows, norm)
 
     def count(self, scores: Tensor, answer: Tensor, known: Known | None) -> Tensor:
-        """Count in each row of scores [n, E] what is above the answer [n], level with it, wrong.
+        """Count in each row of scores [n, E]: above the answer [n], equal to it, non-finite.
 
-        Returns [3, n]. The answer itself and the known ones do not count; wrong is what is not
-        finite. The scores may be overwritten.
+        Returns [3, n]. The answer itself and known answers do not count as above or equal. The
+        scores may be overwritten.
         """
         answer = answer.unsqueeze(1)
         target = scores.gather(1, answer)

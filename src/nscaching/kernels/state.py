@@ -1,4 +1,4 @@
-"""The state of the parts of a training: what a checkpoint holds."""
+"""The state of the parts of a training run: the content of a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 __all__ = ["State", "join", "part", "restore_random"]
 
 State = dict[str, Any]
-"""Tensors and plain values by name. A part of a whole has names with its own and a dot before."""
+"""Tensors and plain values by name. The names of a part begin with the part's name and a dot."""
 
 
 def join(**parts: State) -> State:
@@ -25,7 +25,7 @@ def part(state: State, name: str) -> State:
 
 
 def restore_random(generator: torch.Generator, state: Tensor, seed: int) -> None:
-    """Set a generator to where another was; one of another kind of device begins with the seed."""
+    """Restore a generator; the state of another kind of device does not fit: then use the seed."""
     if len(state) == len(generator.get_state()):
         generator.set_state(state.clone())
     else:

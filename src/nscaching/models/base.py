@@ -34,7 +34,7 @@ class Form(enum.Enum):
 class Model(nn.Module, ABC):
     """A scoring function f(h, r, t): the higher, the more plausible the triple.
 
-    A subclass writes ``score`` as its paper defines it. If it also says its ``form`` and gives
+    A subclass writes ``score`` as its paper defines it. If it also names its ``form`` and defines
     ``query`` (and ``direction`` and ``entity_shift`` for ``Form.SHIFTED``, ``project`` for
     ``Form.PROJECTED``), scoring many candidates and ranking all entities need no more than a query
     vector and the entity table; without a form they fall back to ``score`` by broadcasting.
@@ -66,7 +66,7 @@ class Model(nn.Module, ABC):
             nn.init.xavier_uniform_(table, generator=generator)
 
     def prepare(self, graph: KnowledgeGraph) -> None:
-        """Take from the training triples what the model needs; called once, on a fresh model."""
+        """Set what the model needs of the training triples; called once, on a fresh model."""
 
     @abstractmethod
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:

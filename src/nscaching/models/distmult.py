@@ -13,7 +13,7 @@ __all__ = ["DistMult"]
 
 @MODELS.register("DistMult")
 class DistMult(Model):
-    """f(h, r, t) = Σᵢ hᵢ·rᵢ·tᵢ; h, r, t ∈ ℝᵈ. The same for (t, r, h): it cannot tell direction."""
+    """f(h, r, t) = Σᵢ hᵢ·rᵢ·tᵢ; h, r, t ∈ ℝᵈ. (t, r, h) has the same score: no direction."""
 
     family = "semantic"
     form = Form.DOT

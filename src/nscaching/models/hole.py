@@ -42,6 +42,6 @@ class HolE(Model):
 
     def _convolve(self, a: Tensor, b: Tensor) -> Tensor:
         if not a.numel():
-            return a * b  # nothing, of which there is no transform
+            return a * b  # empty: there is no transform
         product: Tensor = torch.fft.irfft(torch.fft.rfft(a) * torch.fft.rfft(b), n=self.dim)
         return product

@@ -19,7 +19,7 @@ class TransM(TransE):
     """f(h, r, t) = −w_r·‖h + r − t‖ with entity vectors h, t of unit length; h, r, t ∈ ℝᵈ.
 
     w_r = 1 / log(tph_r + hpt_r), by the mean numbers of tails per head and heads per tail of the
-    training triples; it is not learned. A model that was not told of them has w_r = 1.
+    training triples; it is not learned. Without training triples w_r is 1.
     """
 
     weight: Tensor  # [|R|]

@@ -22,7 +22,7 @@ class TranSparse(TransR):
 
     Of M_r's numbers off the diagonal a share θ_r = 1 − (1 − θ_min)·N_r/N_max is zero for good,
     chosen at random; N_r counts the training triples of r. This is the "share" variant: one matrix
-    for head and tail. A model that was not told of the triples is TransR.
+    for head and tail. Without training triples the model is TransR.
     """
 
     mask: Tensor  # bool [|R|, d·d]

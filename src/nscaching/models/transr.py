@@ -17,8 +17,8 @@ __all__ = ["TransR"]
 class TransR(Model):
     """f(h, r, t) = −‖h⊥ + r − t⊥‖ with e⊥ = M_r e scaled to unit length; h, r, t ∈ ℝᵈ.
 
-    h, t and r are of unit length too: the paper asks for lengths of one at most, of projected
-    vectors as well, as that of TransD does. M_r ∈ ℝᵈˣᵈ is stored row by row as a row of d² and
+    h, t and r are of unit length too: the papers of TransR and TransD ask for lengths of one at
+    most, of projected vectors as well. M_r ∈ ℝᵈˣᵈ is stored row by row as a row of d² and
     starts as the identity.
     """
 

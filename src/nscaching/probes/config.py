@@ -17,17 +17,17 @@ class ProbeConfig:
     """What training measures besides loss and ranking. Every probe is off by default."""
 
     probe_repeats: int = 0
-    """Every so many epochs, the share of their negatives that occurred before; 0: off."""
+    """Every so many epochs, the share of negatives that occurred before in them; 0: off."""
     probe_changes: bool = False
     """After every epoch, how many elements of a cache row are new (nscaching)."""
     probe_test: bool = False
-    """Rank the test triples with every validation, to be drawn later; nothing is chosen by it."""
+    """Rank the test triples with every validation, for figures; validation alone chooses."""
     watch: int = 0
     """Training triples, chosen by seed, whose score differences are recorded; 0: none."""
     watch_triple: tuple[str, ...] = ()
     """Triples to watch, each as head, tab, relation, tab, tail in one word."""
     watch_every: int = 20
-    """Epochs between the records of watched triples; the start and the end are always there."""
+    """Epochs between the records of watched triples; start and end are always recorded."""
     snapshots: tuple[int, ...] = ()
     """Epochs after which the whole cache is kept; 0: the start (nscaching)."""
 

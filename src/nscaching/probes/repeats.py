@@ -13,8 +13,8 @@ from nscaching.samplers import Sampler
 
 __all__ = ["RepeatMeter"]
 
-# Negatives kept of a window (8 bytes each, and as much again while they are counted). Of more,
-# only those are kept that belong to one part of all possible triples.
+# Negatives kept of a window (8 bytes each, and as much again while they are counted). Of a larger
+# window, only the negatives in one part of all possible triples are kept.
 MOST_KEPT = 1 << 26
 MOST_OF_AN_EPOCH = 1 << 28
 
@@ -25,8 +25,8 @@ SPREAD = 0x9E3779B97F4A7C15 - (1 << 64)
 class RepeatMeter:
     """Records the negatives of every step in fixed memory, and counts them once a window.
 
-    A CUDA graph can hold what a step does here. On a GPU that happens on a second stream, so that
-    the rest of the step need not wait for it.
+    A CUDA graph can hold the recording. On a GPU the recording runs on a second stream, and the
+    rest of the step does not wait.
     """
 
     def __init__(self, window: int, relation: Tensor, relations: int, sampler: Sampler) -> None:
@@ -106,6 +106,6 @@ class RepeatMeter:
 def distinct(codes: Tensor) -> int:
     """Return how many different codes there are."""
     if codes.is_cuda:
-        return len(codes.unique())  # it sorts the codes without their places
+        return len(codes.unique())  # unique sorts the codes without their places
     codes = ordered(codes)
     return int((codes[1:] != codes[:-1]).sum()) + bool(len(codes))

@@ -1,1 +1,1 @@
-"""Training runs: what stays of a training, in memory and on disk."""
+"""Training runs: their results in memory and on disk."""

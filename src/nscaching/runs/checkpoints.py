@@ -76,7 +76,7 @@ class Checkpoints:
         return path
 
     def newest(self, say: Callable[[str], None], needed: bool = True) -> State | None:
-        """Read the newest intact checkpoint; ``say`` hears of each damaged one.
+        """Read the newest intact checkpoint; ``say`` receives a line on each damaged one.
 
         If all are damaged, that is an error only if a checkpoint is needed.
         """
@@ -97,7 +97,7 @@ class Checkpoints:
         if files and needed:
             raise UserError(
                 f"{self.folder}: none of its checkpoints is whole; "
-                f"without that folder, {flag('resume')} begins anew"
+                f"without that folder, {flag('resume')} starts from the beginning"
             )
         return None
 
@@ -131,7 +131,7 @@ def _read(file: Path) -> State:
     if metadata.get("format") != FORMAT:
         raise UserError(
             f"{file} has format {metadata.get('format')!r}, this version of nscaching reads "
-            f"{FORMAT!r}: go on with the version that wrote it"
+            f"{FORMAT!r}: resume with the version that wrote it"
         )
     state: State = json.loads(metadata["state"])
     return state | tensors

@@ -1,4 +1,4 @@
-"""A run folder on disk: written while training goes on, each file whole or not at all."""
+"""A run folder on disk: written during training, each file whole or not at all."""
 
 from __future__ import annotations
 

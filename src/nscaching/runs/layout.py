@@ -28,7 +28,7 @@ def has_ended(path: Path) -> bool:
 
 
 def check_own(path: Path) -> None:
-    """Refuse to overwrite a folder that is no run folder, or that holds files of the user's."""
+    """Refuse to overwrite a folder that is not a run folder, or that holds other files too."""
     made = all((path / name).is_file() for name in (CONFIG, VOCABULARY))
     if path.is_symlink() or not made:
         raise UserError(f"{path} is not a run folder, so it is not overwritten")

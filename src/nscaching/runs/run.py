@@ -168,7 +168,7 @@ class Run:
     ) -> dict[str, Any]:
         """Show the cache of (head, relation, ?) or (?, relation, tail) by name.
 
-        At the end of training, at a recorded epoch, or some of its entities at all of them.
+        At the end of training, at one recorded epoch, or some entities at all recorded epochs.
         """
         return inspect(self, head, relation, tail, epoch, sample, top, seed)
 

@@ -1,4 +1,4 @@
-"""What a training run tells its caller while it runs, and what the run asks the caller."""
+"""The callbacks of a training run: they report progress and may stop the run."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ class Stage(Enum):
 
 
 class Listener:
-    """Hears of a training run. No method does anything here: override those you need.
+    """The callbacks of a training run. Override the methods that you need.
 
     An exception that a method raises ends the run.
     """
 
     def begin(self, history: list[dict[str, Any]]) -> None:
-        """Hear the records from before an interruption, none for a new run, before training."""
+        """Receive the records from before an interruption, none for a new run, before training."""
 
     def announce(self, text: str) -> None:
-        """Hear which kernels run and why, and where an interrupted run resumes."""
+        """Receive a line: which kernels run and why, or where an interrupted run resumes."""
 
     def record(self, record: dict[str, Any]) -> None:
-        """Hear the record of an epoch or of a ranking: a line of ``metrics.jsonl``."""
+        """Receive the record of an epoch or of a ranking: a line of ``metrics.jsonl``."""
 
     def progress(self, stage: Stage, done: int, total: int) -> None:
-        """Hear how far a stage is, after every step."""
+        """Receive the steps done and the steps in all of a stage, after every step."""
 
     def note(self, text: str) -> None:
-        """Hear a warning, such as that no checkpoint can be written."""
+        """Receive a warning, such as that no checkpoint can be written."""
         warnings.warn(text, stacklevel=2)
 
     def stop(self) -> bool:
-        """Say after every step whether to stop: True writes a checkpoint and raises ``Stopped``."""
+        """Return whether to stop after this step: True writes a checkpoint, raises ``Stopped``."""
         return False

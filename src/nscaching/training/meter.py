@@ -19,7 +19,7 @@ class EpochMeter:
         self, device: torch.device, compile_seconds: Callable[[], float] = lambda: 0.0
     ) -> None:
         self.compile_seconds = compile_seconds
-        """Returns the seconds of compiling so far, which are no training time."""
+        """Returns the seconds of compiling so far, which do not count as training time."""
         self.sums = torch.zeros(4, dtype=torch.float64, device=device)
         """Loss, triples with a non-zero loss, gradient norm, steps with a finite loss."""
         self.reset()

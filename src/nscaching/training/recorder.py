@@ -1,4 +1,4 @@
-"""Keeps what a trainer finds, in a run and on disk: records, best parameters, checkpoints."""
+"""Keeps the results of a trainer in a run and on disk: records, best parameters, checkpoints."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Recorder:
         trainer.report = self.report
 
     def follow(self) -> None:
-        """Train, and keep all that is found."""
+        """Train, and keep all records and findings."""
         for found in self.trainer.train():
             if isinstance(found, Finding):
                 self.keep_finding(found)
@@ -102,7 +102,7 @@ class Recorder:
             except UserError as error:  # such as a full disk: there may be room later
                 self.session.listener.note(f"no checkpoint could be written: {error}")
             self.due = self._next(time.monotonic() - began)
-            self.trainer.meter.start_clock()  # writing is no training time
+            self.trainer.meter.start_clock()  # writing does not count as training time
 
     def _next(self, took: float) -> float:
         """Return when the next checkpoint is due, after one that took some seconds."""
@@ -176,7 +176,7 @@ class Recorder:
         learns = kind.update is not Sampler.update and kind.checkpoint is Sampler.checkpoint
         if learns and not self.trainer.sampler.state():
             self.session.listener.note(
-                f"{kind.__name__} learns, but has no state to keep: it starts anew"
+                f"{kind.__name__} learns, but has no state to keep: it starts from the beginning"
             )
 
     def _check_settings(self, state: State, where: Path) -> None:
@@ -191,11 +191,11 @@ class Recorder:
                 reason = f"the run has {name} {before} and cannot resume with {value}"
                 raise UserError(f"{where}: {reason}")
 
-    def whence(self) -> str:
+    def resume_point(self) -> str:
         """Say where the run resumes."""
         assert self.session.folder is not None
         if not (whole := self.session.folder.checkpoints.whole):
-            return f"{self.session.folder.path} has no checkpoint yet: training starts anew"
+            return f"{self.session.folder.path} has no checkpoint yet: training starts at epoch 1"
         if self.trainer.over:
             return f"{whole[-1]}: all epochs are done, what is left is to rank and to finish"
         done = f"{100 * self.trainer.meter.triples // len(self.trainer.triples)} %"
@@ -213,9 +213,9 @@ def _save_snapshot(folder: Path, epoch: int, cache: dict[str, Tensor]) -> None:
 
 
 def _in_background(work: Callable[..., None]) -> Callable[..., None]:
-    """Return the work for another thread; on a GPU, with a stream of its own.
+    """Return the work for another thread; on a GPU, on a separate stream.
 
-    That stream begins after all that this thread has asked of the GPU so far.
+    The stream begins after all work that this thread has given to the GPU so far.
     """
     if not torch.cuda.is_initialized():
         return work

@@ -1,4 +1,4 @@
-"""What ``train`` and ``resume`` share: who hears of a run, and where and how often it is saved."""
+"""What ``train`` and ``resume`` share: the listener, and where and how often a run is saved."""
 
 from __future__ import annotations
 

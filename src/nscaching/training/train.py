@@ -55,8 +55,8 @@ def train(
 
     ``settings`` are fields of ``TrainConfig``, changed from ``config`` or else from the defaults:
     ``train(graph, model="TransE", sampler="nscaching", epochs=100, seed=1)``. ``model``,
-    ``sampler`` and ``generator`` may also be classes. ``listener`` hears of the run and may stop
-    the run; ``probes`` says what else is measured.
+    ``sampler`` and ``generator`` may also be classes. ``listener`` has the callbacks of the run and
+    may stop the run; ``probes`` says what else is measured.
 
     With ``out`` the run folder is written during training, with a checkpoint every
     ``checkpoint_every`` seconds (0: none) for ``resume``. Without ``out``, ``checkpoints`` may name
@@ -106,10 +106,11 @@ def resume(
 ) -> Run:
     """Resume the training run of a folder where it was interrupted.
 
-    Everything comes from the folder. ``device``, ``kernels`` and ``threads`` may differ from those
-    of before, and ``epochs`` may be more, until the last epoch is trained. ``listener`` also hears
-    what is wrong with a checkpoint, and why the run will differ from an uninterrupted one. A folder
-    that names code from outside the package is refused, unless ``trust`` allows that code to run.
+    Everything comes from the folder. ``device``, ``kernels`` and ``threads`` may differ from
+    before, and ``epochs`` may be more, until the last epoch is trained. ``listener.note`` also
+    receives what is wrong with a checkpoint, and why the run will differ from an uninterrupted one.
+    A folder that names code from outside the package is refused, unless ``trust`` allows that code
+    to run.
     """
     folder = RunFolder(path)
     session = Session(listener or Listener(), checkpoint_every, folder)
@@ -137,7 +138,7 @@ def resume(
                     folder.change_config(graph, before, record, probes)
                 run.history, run.scores = folder.read_history(), read_scores(folder.path)
                 session.listener.begin(run.history)
-                session.listener.announce(recorder.whence())
+                session.listener.announce(recorder.resume_point())
                 session.listener.announce(trainer.plan())
                 return _finish(recorder)
         except (MemoryError, RuntimeError) as error:

@@ -41,14 +41,14 @@ Record = dict[str, Any]
 """A line of metrics.jsonl: an epoch, or a ranking of a split."""
 
 Report = Callable[[Stage, int, int], None]
-"""Hears (stage, steps done, steps in all)."""
+"""A callback that receives (stage, steps done, steps in all)."""
 
 Part = TrainingTriples | EpochMeter | Sampler | Learner | Probes
 
 # How far a training run is, beside the states of its parts.
 PLACE = ("trained", "judged", "best_epoch", "best_mrr", "without_gain", "seconds")
 
-# Each random purpose has a seed of its own.
+# Each random purpose has its own seed.
 START, ORDER, NEGATIVES, PROBES = range(4)
 
 RANKED = {"valid": Stage.VALID, "test": Stage.TEST}

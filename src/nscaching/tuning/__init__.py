@@ -37,8 +37,8 @@ def tune(
     ``space`` is "paper", "wide", a TOML file, or a table such as ``{"lr": [0.001, 0.01],
     "margin": {"low": 1.0, "high": 12.0}}``. ``settings`` are fields of ``TrainConfig`` that stay
     fixed. With ``out`` the search is kept in that folder; the same call with the same folder
-    continues the search, and ``trials`` counts the earlier trials too. ``watch`` hears the
-    progress of the search. ``trust`` lets a TOML file name code from outside the package.
+    continues the search, and ``trials`` counts the earlier trials too. ``watch`` has
+    the callbacks of the search. ``trust`` lets a TOML file name code from outside the package.
     """
     return prepare(space, settings, trials, out, trust).run(graph, watch)
 

@@ -1,4 +1,4 @@
-"""How much each hyperparameter mattered for the MRR of the trials."""
+"""The importance of each hyperparameter for the MRR of the trials."""
 
 from __future__ import annotations
 

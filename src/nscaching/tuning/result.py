@@ -1,4 +1,4 @@
-"""The result of a search: its trials, the best settings, and which hyperparameters mattered."""
+"""The result of a search: its trials, the best settings, and the importance of hyperparameters."""
 
 from __future__ import annotations
 

@@ -34,16 +34,16 @@ PLACE = ("device", "kernels", "threads")
 
 
 class Watch(Listener):
-    """Hears the progress of a search and of its trainings. No method here does anything."""
+    """The callbacks of a search and of its training runs. Override the methods that you need."""
 
     def begin_search(self, tuning: Tuning, total: int) -> None:
-        """Hear the earlier trials of the search, and the number of trials at its end."""
+        """Receive the earlier trials of the search, and the number of trials at its end."""
 
     def start(self, config: TrainConfig) -> None:
-        """Hear the settings of a trial that starts."""
+        """Receive the settings of a trial that starts."""
 
     def end(self, tuning: Tuning) -> None:
-        """Hear that a trial ended: the last one of ``tuning.trials``."""
+        """Receive the result of a trial that ended: the last one of ``tuning.trials``."""
 
 
 class Search:

@@ -28,7 +28,7 @@ Trust = Annotated[
 
 
 class Verb(Protocol):
-    """What a user can ask the command line for."""
+    """A command of the command line."""
 
     def run(self) -> None:
         """Call the library and print the result."""

@@ -25,7 +25,7 @@ class Classify(AskRun):
     task: Literal["triples", "entities", "linking"] = "triples"
     """Is a triple true? With --relation: which class is an entity of, which two are the same?"""
     relation: str = ""
-    """What says of which class an entity is (such as IsA), or that two are the same (EqualTo)."""
+    """Relation that gives the class of an entity (such as IsA), or equal entities (EqualTo)."""
     split: Literal["valid", "test"] = "test"
     """Which triples to classify."""
 

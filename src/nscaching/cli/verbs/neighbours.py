@@ -19,7 +19,7 @@ __all__ = ["Neighbours"]
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbours(AskRun):
-    """List the entities whose vectors are nearest to that of an entity.
+    """List the entities whose vectors are nearest to the vector of an entity.
 
     nscaching neighbours runs/x Portugal --top 5
     """

@@ -22,7 +22,7 @@ class Report(AskRun):
     """
 
     out: str = ""
-    """File to write; empty: report.html in the run folder, made anew if it is there."""
+    """File to write; empty: report.html in the run folder, which is replaced."""
     overwrite: bool = False
     """Replace any other file if it exists."""
 

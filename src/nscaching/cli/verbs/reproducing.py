@@ -46,7 +46,7 @@ class Reproduce:
     """Folder of the results, which grow: TASK.jsonl, TASK.md, pretrained starts, and checkpoints of
     stopped trainings."""
     time_limit: float = 0.0
-    """Stop after so many seconds; the same command goes on from there. 0: none."""
+    """Stop after so many seconds; the same command resumes there. 0: none."""
     table_only: bool = False
     """Train nothing; write the table of the results that there are."""
     json: Json = False

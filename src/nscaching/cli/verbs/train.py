@@ -62,13 +62,13 @@ class Train:
     split_seed: int = 0
     """Seed by which a single file is split 90/5/5."""
     literals: bool = False
-    """Take the literals of RDF files for entities, too; else triples with one are left out."""
+    """Use the literals of RDF files as entities; else triples with a literal are left out."""
     dry_run: bool = False
-    """Train nothing: say what it would need of memory and disk, and whether it fits."""
+    """Train nothing: show the memory and disk that the run needs, and whether it fits."""
     checkpoint_every: float = 60.0
-    """Seconds between checkpoints, from which --resume goes on; 0: only when it is stopped."""
+    """Seconds between checkpoints, from which --resume continues; 0: only when it is stopped."""
     resume: str = ""
-    """Run folder of an interrupted training to go on with: everything comes from there, but
+    """Run folder of an interrupted training run to resume: everything comes from there, but
     --epochs may be more."""
     trust: Trust = False
     json: Json = False
@@ -177,7 +177,7 @@ class Train:
         self.probes.check(config)
 
     def _labels(self) -> str:
-        """Return the file of labels; that of a configuration file goes with its own data only."""
+        """Return the file of labels; one that a configuration names is for its own data only."""
         if not self.config:
             return self.labels
         from nscaching.runs.settings import read_settings

@@ -16,7 +16,7 @@ __all__ = ["Tune"]
 
 @dataclass(frozen=True)
 class Tune:
-    """Search for good settings by validation MRR; the same command again goes on.
+    """Search for good settings by validation MRR; the same command again continues.
 
     nscaching tune world --model TransE --space paper --trials 50 --epochs 100 --seed 1
     """
@@ -40,7 +40,7 @@ class Tune:
     split_seed: int = 0
     """Seed by which a single file is split 90/5/5."""
     literals: bool = False
-    """Take the literals of RDF files for entities, too; else triples with one are left out."""
+    """Use the literals of RDF files as entities; else triples with a literal are left out."""
     trust: Trust = False
     json: Json = False
     given: Suppress[tuple[str, ...]] = ()

@@ -45,7 +45,7 @@ class QuickTable:
         """Return the ids [n, 3] of a block, or None when anything about it is unusual."""
         lines = quick_lines(block, separator)
         if lines is None:
-            self.flush()  # the plain reader goes on with the tables
+            self.flush()  # the plain reader continues with the tables
             return None
         self._blocks += 1
         if self._blocks == BULK_AFTER:

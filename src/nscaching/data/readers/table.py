@@ -59,7 +59,7 @@ def read_triples(
                 continue
             separator = _tell_separator(path, first)
             plain = _is_header(first.split(separator))
-        if separator == ",":  # quoted names may go on in the next block
+        if separator == ",":  # quoted names may continue in the next block
             lines = _split_csv(path, lines_of(path, itertools.chain([block], blocks)))
         elif plain or (ids := quick.read(block[1], separator)) is None:
             lines = _split_plain(lines_of(path, [block]), separator)

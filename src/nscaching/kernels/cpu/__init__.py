@@ -1,1 +1,1 @@
-"""Loops compiled by Numba; ``numba_kernels`` calls them."""
+"""Loops compiled by Numba; ``cpu.kernels`` calls them."""

@@ -38,7 +38,7 @@ def project(kind, row, shift, v, out):
 
 @njit(**COMPILE)
 def project_back(kind, sign, g, projected, extra, row, shift, v, g_row, g_v):
-    """Take the gradient sign·g by P(e) to e and v, adding to g_row and g_v; return that by s.
+    """Take the gradient sign·g by P(e) to e and v, adding to g_row and g_v; return the one by s.
 
     ``projected`` is overwritten.
     """

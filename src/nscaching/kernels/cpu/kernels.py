@@ -27,7 +27,7 @@ event.register("numba:compile", COMPILING)  # type: ignore[no-untyped-call]
 
 
 class NumbaKernels(Kernels):
-    """Compiled twins of the hot operations; what has none runs on the reference path."""
+    """Compiled twins of the hot operations; operations without a twin run on the reference path."""
 
     name = "numba"
 
@@ -39,7 +39,7 @@ class NumbaKernels(Kernels):
         self._mark = 1
 
     def compile_seconds(self) -> float:
-        """Return how long Numba has been compiling; what it finds on disk, it does not compile."""
+        """Return the seconds that Numba has compiled; code from the disk cache takes none."""
         return COMPILING.duration if COMPILING.done else 0.0
 
     def learner(self, model: Model, learning: Learning, count: int = 1) -> Learner:
@@ -50,7 +50,7 @@ class NumbaKernels(Kernels):
         return self._learner
 
     def scorer(self, model: Model, learning: Learning) -> Scorer:
-        """Return a compiled one where there is one."""
+        """Return a compiled scorer where there is one."""
         if not is_compiled(model):
             return super().scorer(model, learning)
         return NumbaLearner(model, learning, self.threads)
@@ -87,14 +87,14 @@ class NumbaKernels(Kernels):
                 direction, model.unit_projection, settings.n2, *starts, settings.shared_candidates,
                 STRATEGIES[settings.refresh], scale, settings.candidates == "set", self._mark,
             )  # fmt: skip
-            self._mark += len(key)  # no mark is used twice, so none need be wiped off
+            self._mark += len(key)  # no mark is used twice, so none need be cleared
             each = [(*arguments, mine) for mine in seen]
             self.threads.run_each(cpu_refresh.refresh, len(key), each)
 
     def _rows(
         self, model: Model, learner: NumbaLearner | None, settings: CacheSettings
     ) -> tuple[Array, Array]:
-        """Return the entity rows [|E|, D] and, where entities have shifts of their own, those."""
+        """Return the entity rows [|E|, D] and the shifts of the entities, if they have shifts."""
         dtype = self.rounding(settings)
         if learner is not None and dtype is None:
             return learner.rows, learner.shift
@@ -129,7 +129,7 @@ class NumbaKernels(Kernels):
         return out
 
     def count(self, scores: Tensor, answer: Tensor, known: Known | None) -> Tensor:
-        """Count in each row of scores [n, E] what is above the answer [n], level with it, wrong."""
+        """Count in each row of scores [n, E]: above the answer [n], equal to it, non-finite."""
         if scores.dtype != torch.float32:
             return super().count(scores, answer, known)
         out = torch.empty(3, len(scores), dtype=torch.int64)

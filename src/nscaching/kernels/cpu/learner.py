@@ -44,7 +44,7 @@ class NumbaLearner(CompiledLearner):
         self.directions = vectors[self.direction] if self.direction else NO_ROWS
         self.shift = np.empty(model.entities if self.projection else 0, np.float32)
         self.moved = np.zeros(model.entities, np.uint8)
-        """Entities that had a gradient once; those that had none have no momentum."""
+        """Entities that ever had a gradient; all other entities have no momentum."""
         self.reload()
         self.loss, self.order, self.g_entity = NONE, np.empty(0, np.int64), NO_ROWS
         self._make_room(1, 3, 3)
@@ -60,7 +60,7 @@ class NumbaLearner(CompiledLearner):
         return {"moved": torch.from_numpy(self.moved), "shift": torch.from_numpy(self.shift)}
 
     def restore(self, state: State) -> None:
-        """Take the state of a checkpoint; without ``moved`` in it, any entity may have momentum."""
+        """Restore a checkpoint; if its state lacks ``moved``, any entity may have momentum."""
         self.moved[:] = 1
         super().restore(state)
 

@@ -1,6 +1,6 @@
 """Operations on vectors that other compiled loops are made of.
 
-Each is a function of its own: so the compiler makes good loops of them. No loop both stores and
+Each operation is a separate function: the compiler then makes good loops. No loop both stores and
 sums: such a loop is compiled twice, where its arrays lie decides which version runs, and the last
 bit of the sum would depend on it.
 """

@@ -1,1 +1,1 @@
-"""Kernels compiled by Triton; ``triton_kernels`` calls them."""
+"""Kernels compiled by Triton; ``gpu.kernels`` calls them."""

@@ -17,14 +17,14 @@ class Stopwatch:
         self._next: Any = None
 
     def attach(self, knobs: Any) -> None:
-        """Listen to compilations from now on; a listener that is there already stays."""
+        """Listen to compilations from now on; an earlier listener is still called."""
         self._next, knobs.compilation.listener = knobs.compilation.listener, self
 
-    def __call__(self, **heard: Any) -> None:
+    def __call__(self, **event: Any) -> None:
         """Add the seconds of one kernel; Triton reports microseconds."""
-        self.seconds += heard["times"].total / 1e6
+        self.seconds += event["times"].total / 1e6
         if self._next is not None:
-            self._next(**heard)
+            self._next(**event)
 
 
 COMPILING = Stopwatch()

@@ -44,7 +44,7 @@ PURPOSES = 8
 
 
 class TritonKernels(Kernels):
-    """Compiled twins of the hot operations; what has none runs on the reference path."""
+    """Compiled twins of the hot operations; operations without a twin run on the reference path."""
 
     name = "triton"
 
@@ -61,7 +61,7 @@ class TritonKernels(Kernels):
             raise RuntimeError("a kernel gave a wrong result")
 
     def compile_seconds(self) -> float:
-        """Return how long Triton has been compiling, or looking for what it has on disk."""
+        """Return the seconds that Triton has compiled, or loaded compiled kernels from disk."""
         return COMPILING.seconds
 
     def learner(self, model: Model, learning: Learning, count: int = 1) -> Learner:
@@ -72,7 +72,7 @@ class TritonKernels(Kernels):
         return self._learner
 
     def scorer(self, model: Model, learning: Learning) -> Scorer:
-        """Return a compiled one where there is one."""
+        """Return a compiled scorer where there is one."""
         if not is_compiled(model):
             return super().scorer(model, learning)
         return TritonLearner(model, learning)
@@ -194,7 +194,7 @@ class TritonKernels(Kernels):
             query = direction = rows
             weight = None
             if learner is None:
-                # Of a key −1 any query will do: it is not used.
+                # The query of a key −1 is not used: any value works.
                 anchor, relation = cache.anchor[key.clamp(min=0)], cache.relation[key.clamp(min=0)]
                 query = model.query(cache.side, anchor, relation).contiguous()
                 if model.form is Form.SHIFTED:
@@ -283,7 +283,7 @@ class TritonKernels(Kernels):
         return out.sum(0)
 
     def count(self, scores: Tensor, answer: Tensor, known: Known | None) -> Tensor:
-        """Count in each row of scores [n, E] what is above the answer [n], level with it, wrong."""
+        """Count in each row of scores [n, E]: above the answer [n], equal to it, non-finite."""
         if scores.dtype != torch.float32:
             return super().count(scores, answer, known)
         n, entities = scores.shape

@@ -52,7 +52,7 @@ class TritonLearner(CompiledLearner):
             "entity": torch.zeros(model.entities, dtype=torch.int32, device=device),
             "relation": torch.zeros(model.relations, dtype=torch.int32, device=device),
         }
-        """Rows that have a gradient: that of others is zero and need not be read."""
+        """Rows that have a gradient; the gradient of other rows is zero and need not be read."""
         self.rounded: Tensor | None = None
         """Rows rounded to bfloat16, once a refresh has asked for them."""
         self.reload()
@@ -67,7 +67,7 @@ class TritonLearner(CompiledLearner):
         self.partial = torch.zeros(sum(self.programs.values()), device=device)
         self.losses = self.teachings = torch.empty(0, device=device)
         self.own_sums = torch.zeros(4, dtype=torch.float64, device=device)
-        """Takes the sums of steps that have no loss to report; nobody reads them."""
+        """Receives the sums of steps that have no loss to report; nothing reads these sums."""
 
     @property
     def steps(self) -> int:
@@ -92,7 +92,7 @@ class TritonLearner(CompiledLearner):
         return {"powers": self.powers, "gpu_shift": self.shift}
 
     def restore(self, state: State) -> None:
-        """Take the state of a checkpoint."""
+        """Restore the state of a checkpoint."""
         super().restore(state)
         if self.rounded is not None:
             self.rounded.copy_(self.rows)

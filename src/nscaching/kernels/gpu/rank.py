@@ -94,7 +94,7 @@ def shifted_distances(
 ):  # fmt: skip
     """Put −‖q − c·(e + s·v)‖ of a tile of pairs where v·e was, in along [n, E].
 
-    query and direction are [D, n], rows [D, E]. The shift s is that of the entity or else −v·e;
+    query and direction are [D, n], rows [D, E]. The shift s belongs to the entity or is −v·e;
     c is one, or with UNIT makes the shifted row a unit vector.
     """
     q = tl.program_id(1) * QUERIES + tl.arange(0, QUERIES)

@@ -44,9 +44,9 @@ def draw(
 
     ``out`` is a folder (it exists, or its name ends in "/"), where the kind names the files, or
     else the beginning of the file names. Where runs need several images, such as one for each
-    scoring function, each file name says which. ``progress`` hears (steps done, steps in all). The
-    figure "cache" shows (head, relation, ?) or (?, relation, tail). ``trust`` lets run folders name
-    code from outside the package.
+    scoring function, each file name says which. ``progress`` receives (steps done, steps in all).
+    The figure "cache" shows (head, relation, ?) or (?, relation, tail). ``trust`` lets run folders
+    name code from outside the package.
     """
     if kind not in KINDS:
         raise unknown("figure", kind, KINDS)

@@ -1,4 +1,4 @@
-"""How pages look: one style for all figures, and files that come out the same every time."""
+"""Draws pages: one style for all figures, and the same files every time."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["plain", "write"]
 
 WIDTH = 9.0  # inches: shown 900 pixels wide, text of 10 points is 14 pixels high
 NARROWEST = 2.25  # inches of a column: with more of them, a page is wider
-LETTERS = 11  # of a title in an inch
-LINE = 0.32  # inches that a line of a table is high
+LETTERS = 11  # per inch of a title
+LINE = 0.32  # height of a line of a table in inches
 DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = "os^Dv<P*"
-FEW_POINTS = 15  # points are marked where there are not more
+FEW_POINTS = 15  # points have markers up to this number
 MARGIN, GREY = "#B00020", "#555555"
 STYLE: dict[Any, Any] = {
     "font.size": 10,
@@ -65,7 +65,7 @@ def write(page: Page, png: Path, svg: Path, data: Path) -> None:
             _draw_panels(figure, page, rows, width / page.columns)
         figure.draw_without_rendering()  # ticks follow the first layout, and the second the ticks
         figure.savefig(png)
-        figure.set_layout_engine("none")  # stays as it is: to lay it out takes half of the time
+        figure.set_layout_engine("none")  # keep the layout: computing it takes half of the time
         figure.savefig(svg, metadata={"Date": None})
     rows_written = page.rows
     with data.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
@@ -104,7 +104,7 @@ def _legend(place: Axes | Figure, handles: dict[str, Any], share: float, **where
 
 
 def _draw_table(axes: Axes, table: Table, width: float) -> None:
-    """Write a table over so many inches; what stands out is bold and of another colour."""
+    """Write a table over so many inches; highlighted cells are bold and coloured."""
     narrow = 0.8  # inches of a column of numbers
     wide = (width - 0.3 - narrow * table.narrow) / (len(table.headings) - table.narrow)
     columns = range(len(table.headings))
@@ -170,7 +170,7 @@ def _scale(axes: Axes, panel: Panel, ticks: int) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=whole, steps=[1, 2, 2.5, 5, 10]))
     if panel.log_x and min(places) > 0:
         axes.set_xscale("log")
-        # Powers of ten alone may leave but one of them in sight.
+        # Powers of ten alone may leave only one tick in sight.
         close = max(places) / min(places) < 1000
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 3) if close else (1,)))
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))  # seconds, not powers

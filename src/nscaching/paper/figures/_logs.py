@@ -1,4 +1,4 @@
-"""What runs recorded, as figures compare it: settings, metrics, scores of watched triples."""
+"""The records of runs for figures: settings, metrics, scores of watched triples."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Log:
     config: TrainConfig
     history: list[Record]
     mark: str = ""
-    """What tells its data from other data of the same name."""
+    """Distinguishes the data from other data of the same name."""
     run: Run | None = None
     """The run, where it was given instead of a folder."""
 
@@ -54,7 +54,7 @@ class Log:
 
     @property
     def where(self) -> str:
-        """The run, as errors and notes call it."""
+        """The name of the run in errors and notes."""
         return str(self.path or self.name)
 
     @property
@@ -148,7 +148,7 @@ def read(
 
 
 def shown(logs: Sequence[Log], lacks: Callable[[Log], str], notes: list[str]) -> list[Log]:
-    """Return the runs that lack nothing; the others are noted. All lack something: an error."""
+    """Return the complete runs and note the others; if no run is complete, raise an error."""
     missing = [(log, lacks(log)) for log in logs]
     if all(what for _, what in missing):
         raise UserError(f"{logs[0].where}: {missing[0][1]}")
@@ -159,7 +159,7 @@ def shown(logs: Sequence[Log], lacks: Callable[[Log], str], notes: list[str]) ->
 def ranked_split(logs: Sequence[Log], notes: list[str]) -> tuple[str, str]:
     """Return the split that a page shows, and its name in words.
 
-    That is "test" if all runs of the page ranked the test triples while training, else "valid".
+    It is "test" if all runs of the page ranked the test triples during training, else "valid".
     """
     untraced = [log for log in logs if not log.rankings("test")]
     for log in untraced:

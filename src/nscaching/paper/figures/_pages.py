@@ -1,4 +1,4 @@
-"""What a figure is made of before it is drawn: pages of panels of lines of points, or a table."""
+"""The parts of a figure: pages of panels with lines of points, or a table."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 __all__ = ["MOST_POINTS", "Line", "Page", "Panel", "Row", "Table", "evenly"]
 
-MOST_POINTS = 300  # of a line: more than are seen, few enough for a file in a repository
+MOST_POINTS = 300  # of a line: more than a reader sees, few enough for a file in a repository
 
 Row = dict[str, Any]
-"""A point with what it is about: a line of the CSV file."""
+"""A point with its description: a line of the CSV file."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """Points that belong together; what is drawn is what the CSV file has."""
+    """Points that belong together; the image and the CSV file have the same points."""
 
     label: str
     rows: list[Row]
@@ -26,13 +26,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """One frame."""
+    """One pair of axes."""
 
     x_label: str
     y_label: str
     lines: list[Line]
     title: tuple[str, ...] = ()
-    """Line by line."""
+    """The lines of the title."""
     log_x: bool = False
     log_y: bool = False
     from_zero: bool = False
@@ -40,7 +40,7 @@ class Panel:
     ordered: bool = False
     """Whether lines are steps of one quantity: shades of one scale instead of distinct colours."""
     legend: bool = False
-    """Whether the panel has a legend of its own, and no part in that of the page."""
+    """Whether the panel has its own legend, and no entries in the legend of the page."""
     mark: float | None = None
     mark_label: str = ""
     """A dashed vertical line, and what the legend calls it."""
@@ -50,18 +50,18 @@ class Panel:
 
 @dataclass(frozen=True)
 class Table:
-    """Words in rows and columns, of which some stand out."""
+    """Words in rows and columns; some cells are highlighted."""
 
     headings: list[str]
     cells: list[list[str]]
     marked: set[tuple[int, int]]
-    """Row and column of the cells that stand out."""
+    """Row and column of the highlighted cells."""
     narrow: int
-    """How many of the first columns are of numbers."""
+    """Number of leading columns that hold numbers."""
     note: str
-    """What is said below."""
+    """The text below the table."""
     rows: list[Row]
-    """All that is known of it: the CSV file."""
+    """The rows of the CSV file."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ class Page:
     columns: int
     title: str = ""
     suffix: str = ""
-    """What the names of its files have behind the prefix, where there are several pages."""
+    """The end of the file names, where a figure has several pages."""
     panel_height: float = 2.9
     """In inches."""
     table: Table | None = None
-    """What the page shows instead of panels."""
+    """A table instead of panels."""
 
     @property
     def rows(self) -> list[Row]:
@@ -88,7 +88,7 @@ class Page:
 
 
 def evenly(things: list[Any], most: int = MOST_POINTS) -> list[Any]:
-    """Return at most so many of some things, evenly chosen, the first and the last among them."""
+    """Return at most so many items, evenly chosen, the first and the last among them."""
     if len(things) <= most:
         return things
     return [things[i * (len(things) - 1) // (most - 1)] for i in range(most)]

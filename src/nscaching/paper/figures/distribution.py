@@ -1,7 +1,7 @@
 """How far negatives score below their positive: D = f(negative) − f(positive) of watched triples.
 
 Drawn is the complementary cumulative distribution P(D ≥ x). With the margin loss a negative below
-D = −margin teaches nothing; that is where the dashed line stands.
+D = −margin teaches nothing; the dashed line marks this value.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ __all__ = [
 
 
 class ReproduceListener(Listener):
-    """Hears how a table comes along, and may stop the work. Override what you want to hear."""
+    """The callbacks of ``reproduce``, which may stop the work. Override the methods you need."""
 
     @property
     def late(self) -> bool:
@@ -52,7 +52,7 @@ class ReproduceListener(Listener):
 
     @contextmanager
     def training(self, name: str, config: TrainConfig) -> Iterator[None]:
-        """Surround one training."""
+        """Enclose one training run."""
         yield
 
 
@@ -72,7 +72,7 @@ def train_cell(
     with listener.training(name, config):
         run = train(graph, config, checkpoints=checkpoints.folder.parent, listener=listener)
     measured = _measure(run, "accuracy" in (m.name for m in results.table.measures))
-    # A record of before counts if this training went on from it.
+    # An earlier record counts if this training run resumed from its checkpoint.
     pairs = zip(run.history, before, strict=False)
     earlier = sum(record["seconds"] for record, same in pairs if record == same)
     seconds = earlier + time.perf_counter() - began

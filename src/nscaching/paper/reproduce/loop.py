@@ -27,7 +27,7 @@ __all__ = ["Outcome", "reproduce"]
 
 @dataclass
 class Outcome:
-    """A table, and what became of its trainings."""
+    """A table, and the outcome of its training runs."""
 
     results: Results
     wanted: list[Training]
@@ -60,7 +60,7 @@ def reproduce(
 ) -> Outcome:
     """Train the selected cells that are not yet done, and write the table of all results.
 
-    A training that ``listener`` stops leaves a checkpoint, from which the next call goes on.
+    A training run that ``listener`` stops leaves a checkpoint, from which the next call resumes.
     """
     listener = listener or ReproduceListener()
     outcome = Outcome(Results(out, table), plan(table, selection))
@@ -75,7 +75,7 @@ def reproduce(
             except KeyboardInterrupt:
                 of = len(outcome.wanted)
                 kept = f"{of - len(results.missing(outcome.wanted))} of {of} trainings are kept"
-                listener.note(f"{kept} in {results.path}; the same command goes on from there")
+                listener.note(f"{kept} in {results.path}; the same command resumes there")
                 raise
     outcome.write()
     return outcome
@@ -90,7 +90,7 @@ def _train_missing(outcome: Outcome, listener: ReproduceListener) -> None:
     done = set(wanted) - set(missing)
     listener.note(f"{len(wanted)} trainings in all, {len(done)} of them done already")
     for training in done:
-        clear(results.checkpoints(training))  # of a process that was killed just before it did
+        clear(results.checkpoints(training))  # left by a process that was killed too early
     failed: set[Training] = set()
     for i, training in enumerate(missing):
         place = f"{i + 1}/{len(missing)} {training}"
@@ -99,7 +99,7 @@ def _train_missing(outcome: Outcome, listener: ReproduceListener) -> None:
             outcome.left = len(missing) - i
             return
         if results.checkpoints(training).files():
-            listener.note(f"{place}: goes on where it was stopped")
+            listener.note(f"{place}: resumes where it stopped")
         try:
             if starts := failed.intersection(training.starts):
                 raise UserError(f"its start failed: {starts.pop()}")

@@ -20,20 +20,23 @@ def markdown(results: Results, rows: Sequence[Row], summaries: Sequence[Summary]
     """Return the whole page."""
     table, files = results.table, [path.name for path in results.files]
     parts = [
-        f"{MADE} {table.name} from {' and '.join(files)}; it is made anew each time. -->",
+        f"{MADE} {table.name} from {' and '.join(files)}; each call writes it again. -->",
         f"# {table.title}: the paper's table and ours",
     ]
-    parts += ["\n".join(f"- {_safe(str(summary))}" for summary in summaries)] if summaries else []
-    parts.append(
-        f"{table.about}; the epoch of the best validation MRR; means over the seeds (± their "
-        f"standard deviation), each a line of {' or '.join(f'`{name}`' for name in files)} with "
-        "all its settings. "
-        "“paper’s protocol”: hyperparameters tuned under Bernoulli sampling and kept for all. "
-        "“tuned for the cache”: tuned for nscaching; Bernoulli with the same settings beside it. "
-        f"The verdict is by {table.measures[0].heading}; seconds are of training, evaluation "
-        "apart, mean over the seeds."
-    )
     parts += _overview(rows)
+    if summaries:
+        parts.append("## Summary")
+        parts.append("\n".join(f"- {_safe(str(summary))}" for summary in summaries))
+    parts.append("## How to read the tables")
+    parts.append(
+        f"{table.about}; the epoch of the best validation MRR. Values are means over the seeds (± "
+        "their standard deviation). Each seed is one line of "
+        f"{' or '.join(f'`{name}`' for name in files)}, with all its settings. “paper’s protocol”: "
+        "hyperparameters tuned under Bernoulli sampling and kept for all samplers. “tuned for the "
+        "cache”: hyperparameters tuned for nscaching; Bernoulli has the same settings. The verdict "
+        f"compares {table.measures[0].heading}. Seconds are seconds of training without "
+        "evaluation, mean over the seeds."
+    )
     notes: list[str] = []
     for data in dict.fromkeys(row.cell.data for row in rows):
         parts.append(f"## {_safe(data)}")

@@ -144,7 +144,7 @@ def _read(path: Path) -> Iterator[Result]:
         except UserError as error:
             raise UserError(f"{path}:{number}: {error}") from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            reason = "not a line of results; remove it to go on"
+            reason = "not a line of results; remove it to continue"
             raise UserError(f"{path}:{number}: {reason}") from error
 
 

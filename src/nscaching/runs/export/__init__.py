@@ -44,7 +44,7 @@ def export(
 ) -> tuple[Path, ...]:
     """Write the vectors in the format of the suffix; return the files.
 
-    ``progress`` hears (rows done, rows in all).
+    ``progress`` receives (rows done, rows in all).
     """
     target = user_path(path)
     form = _format(target)

@@ -21,7 +21,7 @@ class Word2Vec(Format):
     """Two files, since relation vectors may have another length: x.tsv and x.relations.tsv."""
 
     def files(self, path: Path) -> tuple[Path, ...]:
-        """Return the file of the entities and that of the relations."""
+        """Return the file of the entities and the file of the relations."""
         return path, path.with_name(f"{path.stem}.relations{path.suffix}")
 
     def write(self, vectors: Vectors, files: Sequence[Path], progress: Progress) -> None:

@@ -27,7 +27,7 @@ def write_report(
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:
-    """Write the report; ``progress`` hears of the ranking, if one is needed.
+    """Write the report; ``progress`` receives the progress of a ranking, if one is needed.
 
     The report in the run's own folder is replaced; any other file only with ``overwrite``.
     """

@@ -30,7 +30,7 @@ def cache(run: Run) -> dict[str, Any]:
     """Return the cache of the queries of some training triples; empty for a run without a cache.
 
     Each query has a row of its cache at the start and at the last recorded epoch; ``missing``
-    says why there is none.
+    says why a row is not shown.
     """
     if run.path is not None:  # where training has written them by now
         run = dataclasses.replace(run, snapshots=Snapshots(run.path))

@@ -43,7 +43,7 @@ class Series:
 def thin(points: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
     """Keep about so many points: the lowest and the highest of each stretch, the first, the last.
 
-    So a spike of one epoch is still seen.
+    A spike of one epoch stays visible.
     """
     if len(points) <= most:
         return list(points)

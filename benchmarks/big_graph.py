@@ -66,7 +66,7 @@ def measure(path: Path) -> list[Done]:
     done("relation statistics")
     assert graph.fingerprint
     done("fingerprint")
-    config = TrainConfig(
+    config = TrainConfig().changed(
         model="TransE", dim=20, n1=5, n2=5, batch_size=4096, optimizer="row-adam", device="cpu"
     )
     trainer = Trainer(graph, config)

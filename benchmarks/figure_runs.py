@@ -18,7 +18,6 @@ OUT/* are finished runs alone. Pretrained starts are kept in OUT/.starts.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import shutil
 import sys
 from dataclasses import dataclass, field
@@ -200,8 +199,8 @@ def is_there(where: Path, settings: dict[str, Any]) -> bool:
     """Say whether a run is there already, made with these settings."""
     if not where.exists():
         return False
-    found = dataclasses.asdict(RunFolder(where).read_config()[1])
-    for key, value in dataclasses.asdict(TrainConfig.from_dict(settings)).items():
+    found = RunFolder(where).read_config()[1].flat()
+    for key, value in TrainConfig.from_dict(settings).flat().items():
         if key in settings and found[key] != value:
             what = f"{key} is {found[key]} there, {value} is asked for"
             raise UserError(f"{where} was trained otherwise ({what}): choose another --out")

@@ -30,7 +30,7 @@ from nscaching.runs.checkpoints import Checkpoints
 from nscaching.runs.folder import RunFolder
 from nscaching.training import recorder as recording
 
-CONFIG = TrainConfig(
+CONFIG = TrainConfig().changed(
     model="TransD", epochs=4, dim=8, n1=5, n2=5, validate_every=2, threads=1, device="cpu", seed=1
 )
 EVERY = 0.01  # seconds between checkpoints

@@ -59,7 +59,7 @@ def main() -> None:
     sizes = [asked.pop(name) for name in ("entities", "relations", "triples", "held_out")]
     steps, as_json = asked.pop("steps"), asked.pop("json")
     graph = random_graph(*sizes)
-    config = TrainConfig(n2=asked["n1"], **asked)
+    config = TrainConfig.from_dict({"n2": asked["n1"], **asked})
     forget_peak()
     stated = Statement(graph, config)
     began = time.perf_counter()

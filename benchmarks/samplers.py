@@ -44,7 +44,7 @@ def bytes_of(tensors: dict[str, torch.Tensor]) -> int:
 
 def measure(graph: KnowledgeGraph, settings: dict[str, Any]) -> dict[str, Any]:
     """Train some steps of two epochs and return what they cost."""
-    trainer = Trainer(graph, TrainConfig(**settings))
+    trainer = Trainer(graph, TrainConfig.from_dict(settings))
     generator = getattr(trainer.sampler, "generator", None)
     tables = [*trainer.model.parameters(), *(generator.parameters() if generator else [])]
     lazy = settings.get("lazy", 0)

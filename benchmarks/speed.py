@@ -60,7 +60,7 @@ def refresh_bytes(graph: KnowledgeGraph, trainer: Trainer) -> int:
     for start in range(0, len(order), config.batch_size):
         rows = order[start : start + config.batch_size]
         keys += sum(len(np.unique(graph.train_keys[side][rows])) for side in Side)
-    return keys * (config.n1 + config.n2) * trainer.model.entity.shape[1] * 4
+    return keys * (config.cache.n1 + config.cache.n2) * trainer.model.entity.shape[1] * 4
 
 
 def epoch_seconds(trainer: Trainer, epochs: int) -> tuple[float, float]:
@@ -82,9 +82,9 @@ def epochs(
     for sampler in ("nscaching", "bernoulli"):
         for model in MODELS:
             settings = SETTINGS | {"model": model, "sampler": sampler, "device": device.type}
-            trainer = Trainer(graph, TrainConfig(**settings))
+            trainer = Trainer(graph, TrainConfig.from_dict(settings))
             seconds, first = epoch_seconds(trainer, count)
-            plain = Trainer(graph, TrainConfig(**settings, kernels="reference"))
+            plain = Trainer(graph, trainer.config.changed(kernels="reference"))
             reference = min(plain.epoch(epoch)["seconds"] for epoch in (1, 2)[: 1 + (seconds < 1)])
             row = {"model": model, "sampler": sampler, "kernels": trainer.kernels.name}
             row |= {"seconds": seconds, "first": first, "reference": reference}
@@ -98,8 +98,8 @@ def ranking(graph: KnowledgeGraph, device: torch.device) -> Iterator[Row]:
     """Time the filtered ranking of both sides of all test triples."""
     queries = Queries(graph, graph.test, device=device)
     for name in MODELS:
-        config = TrainConfig(
-            **SETTINGS | {"model": name, "device": device.type, "sampler": "bernoulli"}
+        config = TrainConfig.from_dict(
+            SETTINGS | {"model": name, "device": device.type, "sampler": "bernoulli"}
         )
         model, fast = Trainer(graph, config).model, choose_kernels("auto", device)
         seconds = {}
@@ -151,7 +151,7 @@ def growth(graph: KnowledgeGraph, device: torch.device, count: int) -> Iterator[
     """Time epochs (of TransE, unless said) as one size grows and the others stay."""
     for what, size, changed, settings in variants(graph):
         base = SETTINGS | {"model": "TransE", "device": device.type}
-        trainer = Trainer(changed, TrainConfig(**base | settings))
+        trainer = Trainer(changed, TrainConfig.from_dict(base | settings))
         yield {"what": what, "size": size, "seconds": epoch_seconds(trainer, count)[0]}
 
 
@@ -163,7 +163,7 @@ def profile(graph: KnowledgeGraph, device: torch.device) -> Iterator[Row]:
         ("TransE", "bernoulli"),
     ):
         settings = SETTINGS | {"model": model, "sampler": sampler, "device": device.type}
-        trainer = Trainer(graph, TrainConfig(**settings))
+        trainer = Trainer(graph, TrainConfig.from_dict(settings))
         seconds = epoch_seconds(trainer, 2)[0]
         parts = kernel_seconds(trainer) if device.type == "cuda" else part_seconds(trainer)
         parts["everything else"] = max(0.0, seconds - sum(parts.values()))

@@ -70,8 +70,9 @@ def main() -> None:
     for words in sys.argv[1:]:
         settings = dict(pair.split("=") for pair in words.split(","))
         numbers = {name: int(settings.pop(name)) for name in ("norm", "lazy") if name in settings}
-        config = TrainConfig(dim=16, n1=5, n2=5, batch_size=64, kernels="triton", device="cpu",
-                             **settings, **numbers)  # fmt: skip
+        config = TrainConfig().changed(
+            dim=16, n1=5, n2=5, batch_size=64, kernels="triton", device="cpu", **settings, **numbers
+        )
         trainer = Trainer(graph, config)
         trainer.step(torch.arange(64))
         with contextlib.suppress(UserError):  # nothing was computed: the scores are anything

@@ -27,21 +27,22 @@ def some_graph(name="toy", entities=400, names=None, labels=None):
 def some_run(path, graph=None, traced=True, validated=True, probed=True, step=5, **settings):
     """Write a run folder whose curves look like those of a training; return its path."""
     settings = {"model": "TransD", "epochs": 100, "margin": 4.0, **settings}
-    config = TrainConfig(**settings)
+    config = TrainConfig.from_dict(settings)
     folder, random = RunFolder(path), np.random.default_rng(config.seed)
     folder.create(graph or some_graph(), config)
     pace, cached = PACE.get(config.sampler, 30.0), config.sampler == "nscaching"
     best = 0.8 if cached else 0.6
-    best -= 0.2 * (config.draw == "top") + 0.1 * (config.refresh == "top") + 1 / config.n1
+    cache = config.cache
+    best -= 0.2 * (cache.draw == "top") + 0.1 * (cache.refresh == "top") + 1 / cache.n1
     for epoch in range(1, config.epochs + 1):
         noise, left = random.normal(0, 0.01), np.exp(-epoch / pace)
         record = {"epoch": epoch, "loss": 0.1 + left, "seconds": 0.02 * (1 + cached)}
         record["nonzero_loss"] = (0.6 if cached else 0.05) + 0.4 * left + noise
         record["gradient_norm"] = (0.3 if cached else 0.05) + left + abs(noise)
         if probed and epoch % 20 == 0:
-            record["repeat_ratio"] = (0.3 if cached else 0.01) + 0.1 * (config.draw == "top")
+            record["repeat_ratio"] = (0.3 if cached else 0.01) + 0.1 * (cache.draw == "top")
         if probed and cached:
-            record["changed_elements"] = (5 if config.refresh == "top" else 20) * (1 + left)
+            record["changed_elements"] = (5 if cache.refresh == "top" else 20) * (1 + left)
         folder.append(record)
         if validated and epoch % step == 0:
             mrr = best * (1 - left) + noise / 4

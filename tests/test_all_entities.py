@@ -86,14 +86,16 @@ def test_every_entity_true_or_false(name):
 @pytest.mark.parametrize("optimizer", ["adam", "row-adam", "adagrad"])
 def test_training_lowers_the_loss(objective, optimizer):
     settings = {"model": "ComplEx", "sampler": "none", "dim": 8, "lr": 0.1}
-    config = TrainConfig(**TINY | settings | {"objective": objective, "optimizer": optimizer})
+    config = TrainConfig.from_dict(
+        TINY | settings | {"objective": objective, "optimizer": optimizer}
+    )
     trainer = Trainer(GRAPH, config)
     first, *_, last = [trainer.epoch(epoch)["loss"] for epoch in range(1, 16)]
     assert last < 0.8 * first
 
 
 def test_without_a_sampler_nothing_is_drawn():
-    config = TrainConfig(**TINY | {"sampler": "none"})
+    config = TrainConfig.from_dict(TINY | {"sampler": "none"})
     made = SAMPLERS.get("none")(GRAPH, config, torch.device("cpu"), 0)
     drawn = made.sample(batch_of(GRAPH, [1, 2]), model_of("TransE"))
     assert drawn.head.shape == drawn.tail.shape == (2, 0)

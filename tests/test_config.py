@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, get_args, get_origin, get_type_hints
+from typing import Literal, get_args, get_origin
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nscaching.config import TrainConfig, read_toml, write_toml
+from nscaching.config import HINTS, TrainConfig, read_toml, write_toml
 from nscaching.data.graph import Source
 from nscaching.errors import UserError
 from nscaching.runs.settings import read_settings
+from nscaching.settings import CacheSettings, GeneratorSettings
 
-HINTS = get_type_hints(TrainConfig)
 AT_LEAST_ONE = ("dim", "epochs", "batch_size", "n1", "n2", "negatives")
 AT_LEAST_ZERO = ("lazy", "validate_every", "patience", "seed", "threads")
 POSITIVE = ("lr", "temperature", "generator_lr", "adversarial")
 NOT_NEGATIVE = ("margin", "penalty")
+ORDER = [
+    "model", "sampler", "dim", "norm", "epochs", "batch_size", "lr", "optimizer", "objective",
+    "margin", "penalty", "penalty_norm", "negatives", "n1", "n2", "draw", "refresh", "temperature",
+    "lazy", "refresh_side", "shared_candidates", "candidate_rows", "side", "candidates",
+    "generator", "generator_lr", "generator_pretrain", "adversarial", "filter_known",
+    "validate_every", "patience", "seed", "device", "kernels", "threads", "pretrain",
+]  # fmt: skip
 HUGE = pytest.param(10**400, id="too large for a float")
 
 
@@ -37,7 +44,7 @@ def values(name):
     return st.booleans() if hint is bool else st.text(st.characters(exclude_categories=["Cs"]))
 
 
-configs = st.builds(TrainConfig, **{name: values(name) for name in HINTS})
+configs = st.builds(TrainConfig().changed, **{name: values(name) for name in HINTS})
 
 
 def test_every_kind_of_field_is_covered():
@@ -46,6 +53,28 @@ def test_every_kind_of_field_is_covered():
     others |= {"generator", "generator_pretrain"}
     choices = {name for name, hint in HINTS.items() if get_origin(hint) is Literal}
     assert numbers | others | choices == set(HINTS)
+
+
+def test_groups_hold_the_settings_of_the_cache_and_of_the_generator():
+    config = TrainConfig(
+        cache=CacheSettings(n1=3), gan=GeneratorSettings("DistMult", generator_lr=1)
+    )
+    assert config == TrainConfig.from_dict({"n1": 3, "generator": "DistMult", "generator_lr": 1})
+    assert config == TrainConfig().changed(n1=3, generator="DistMult", generator_lr=1)
+    assert isinstance(config.gan.generator_lr, float)
+    assert config.changed(generator_pretrain="runs/g").cache == CacheSettings(n1=3)
+    assert config.changed(generator_pretrain="runs/g").gan.generator_pretrain == "runs/g"
+    with pytest.raises(UserError, match=r"^generator_lr must be a positive number, not 0\.0$"):
+        TrainConfig(gan=GeneratorSettings(generator_lr=0))
+    with pytest.raises(UserError, match=r"^generator must be of type GeneratorSettings, not 'Dist"):
+        TrainConfig(generator="DistMult")
+    with pytest.raises(UserError, match=r"^unknown setting 'generator_rl'; nearest: generator_lr"):
+        config.changed(generator_rl=1)
+
+
+def test_settings_have_the_names_and_the_order_of_the_files_so_far():
+    assert list(TrainConfig().flat()) == ORDER
+    assert list(TrainConfig().to_dict()) == [n for n in ORDER if n not in ("penalty", "negatives")]
 
 
 @given(configs, st.builds(Source, st.text("aä/'\"\\\n$[]"), st.text("b"), st.integers(0, 99)))
@@ -68,38 +97,38 @@ def test_a_file_may_hold_a_few_keys_only(tmp_path):
 @pytest.mark.parametrize("value", [0, -1, -(10**30)])
 def test_sizes_are_at_least_one(name, value):
     with pytest.raises(UserError, match=f"^{name} must be at least 1, not {value}$"):
-        TrainConfig(**{name: value})
-    assert getattr(TrainConfig(**{name: 1}), name) == 1
+        TrainConfig().changed(**{name: value})
+    assert TrainConfig().changed(**{name: 1}).flat()[name] == 1
 
 
 @pytest.mark.parametrize("name", AT_LEAST_ZERO)
 def test_counts_are_at_least_zero(name):
     with pytest.raises(UserError, match=f"^{name} must be at least 0, not -1$"):
-        TrainConfig(**{name: -1})
-    assert getattr(TrainConfig(**{name: 0}), name) == 0
+        TrainConfig().changed(**{name: -1})
+    assert TrainConfig().changed(**{name: 0}).flat()[name] == 0
 
 
 @pytest.mark.parametrize("name", [*AT_LEAST_ONE, *AT_LEAST_ZERO])
 def test_whole_numbers_have_a_limit(name):
     most = 1024 if name == "threads" else 2**31 - 1
-    assert getattr(TrainConfig(**{name: most}), name) == most
+    assert TrainConfig().changed(**{name: most}).flat()[name] == most
     with pytest.raises(UserError, match=f"^{name} must be at most {most}, not {most + 1}$"):
-        TrainConfig(**{name: most + 1})
+        TrainConfig().changed(**{name: most + 1})
 
 
 @pytest.mark.parametrize("name", POSITIVE)
 @pytest.mark.parametrize("value", [0, 0.0, -0.1, float("nan"), float("inf"), HUGE])
 def test_rates_are_positive(name, value):
     with pytest.raises(UserError, match=f"^{name} must be a positive number, not"):
-        TrainConfig(**{name: value})
+        TrainConfig().changed(**{name: value})
 
 
 @pytest.mark.parametrize("name", NOT_NEGATIVE)
 @pytest.mark.parametrize("value", [-1, -1e-9, float("nan"), float("inf"), HUGE])
 def test_margin_and_penalty_are_not_negative(name, value):
     with pytest.raises(UserError, match=f"^{name} must be zero or a positive number, not"):
-        TrainConfig(**{name: value})
-    assert getattr(TrainConfig(**{name: 0}), name) == 0
+        TrainConfig().changed(**{name: value})
+    assert TrainConfig().changed(**{name: 0}).flat()[name] == 0
 
 
 @pytest.mark.parametrize(
@@ -124,7 +153,7 @@ def test_a_wrong_type_is_told(name, value):
         TrainConfig.from_dict({name: value}, "f.toml")
     assert str(error.value) == f"f.toml: {name} must be of type {kind}, not {value!r}"
     with pytest.raises(UserError, match=f"^{name} must be of type {kind}"):
-        TrainConfig(**{name: value})
+        TrainConfig().changed(**{name: value})
 
 
 @pytest.mark.parametrize("name", [n for n, h in HINTS.items() if get_origin(h) is Literal])

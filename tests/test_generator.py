@@ -148,7 +148,7 @@ def test_the_reward_grows(sampler):
 @pytest.mark.parametrize("generator", MODELS.names())
 def test_every_generator_learns(sampler, generator):
     settings = {"sampler": sampler, "generator": generator, "side": "uniform"}
-    trainer = Trainer(GRAPH, TrainConfig(**TINY | settings))
+    trainer = Trainer(GRAPH, TrainConfig.from_dict(TINY | settings))
     tables = dict(trainer.sampler.generator.named_parameters())
     before = {name: table.detach().clone() for name, table in tables.items()}
     trainer.epoch(1)
@@ -157,10 +157,10 @@ def test_every_generator_learns(sampler, generator):
 
 def test_a_generator_from_a_run(tmp_path):
     settings = TINY | {"sampler": "bernoulli", "model": "DistMult", "epochs": 1}
-    train(GRAPH, TrainConfig(**settings), out=tmp_path / "run")
+    train(GRAPH, TrainConfig.from_dict(settings), out=tmp_path / "run")
     kept = RunFolder(tmp_path / "run").read_model()[0]
     settings = TINY | {"sampler": "kbgan", "generator": "DistMult"}
-    trainer = Trainer(GRAPH, TrainConfig(**settings), Starts(generator=kept))
+    trainer = Trainer(GRAPH, TrainConfig.from_dict(settings), Starts(generator=kept))
     for name, table in trainer.sampler.generator.state_dict().items():
         assert torch.equal(table, kept[name])
     settings |= {"generator_pretrain": str(tmp_path / "run"), "generator_lr": 1e-12}
@@ -183,7 +183,7 @@ def test_a_generator_hears_of_the_graph(sampler):
 @pytest.mark.parametrize(("rate", "advice"), [("lr", "lr"), ("generator_lr", "generator_lr")])
 def test_a_run_that_diverges_ends_with_advice(sampler, rate, advice):
     settings = {"sampler": sampler, "model": "DistMult", "generator": "DistMult", rate: 1e30}
-    trainer = Trainer(GRAPH, TrainConfig(**TINY | settings))
+    trainer = Trainer(GRAPH, TrainConfig.from_dict(TINY | settings))
     with pytest.raises(UserError, match=rf"try a lower {advice}$"):
         list(map(trainer.epoch, range(1, 5)))
 
@@ -201,7 +201,7 @@ def test_igan_keeps_known_triples_out_of_many_negatives():
 
 @both
 def test_the_run_keeps_the_generator(sampler, tmp_path):
-    config = TrainConfig(**TINY | {"sampler": sampler})
+    config = TrainConfig.from_dict(TINY | {"sampler": sampler})
     run = train(GRAPH, config, out=tmp_path / "run")
     assert {"generator.entity", "generator.relation"} <= run.sampler_state.keys()
     assert all(math.isfinite(r["entropy"]) for r in run.history if "split" not in r)

@@ -250,7 +250,7 @@ def trained(model, path, like, **settings):
     graph = random_graph(entities=30, train=6 if like in SLOW else 80)
     if like == "triton" and torch.cuda.is_available():
         settings["device"] = "cuda"  # both: the caches start from draws of the device
-    config = TrainConfig(**{**TINY, "model": model, "kernels": path, **settings})
+    config = TrainConfig.from_dict({**TINY, "model": model, "kernels": path, **settings})
     trainer = Trainer(graph, config)
     assert trainer.kernels.name == path
     before = {side: ids.clone() for side, ids in trainer.sampler.cache.rows.items()}

@@ -186,7 +186,7 @@ def test_generators_learn_alike(twin, generator):
         device = "cuda" if twin == "triton" and torch.cuda.is_available() else "cpu"
         settings = {"model": "DistMult", "sampler": "kbgan", "generator": generator, "lr": 1e-6}
         settings |= {"kernels": path, "device": device, "n1": 7}
-        trainer = Trainer(graph, TrainConfig(**{**TINY, **settings}))
+        trainer = Trainer(graph, TrainConfig.from_dict({**TINY, **settings}))
         assert isinstance(trainer.sampler.scorer, AutogradLearner) == (path == "reference")
         records = [trainer.epoch(epoch) for epoch in (1, 2)]
         return records, trainer.sampler.checkpoint(), trainer.sampler.generator

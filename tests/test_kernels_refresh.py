@@ -26,7 +26,6 @@ from helpers import (
     threads,
     twins,
 )
-from nscaching import TrainConfig
 from nscaching.data.index import Side
 from nscaching.kernels import CacheSide, Learning
 from nscaching.kernels.codes import KINDS
@@ -171,7 +170,7 @@ def scored(values, cached, **settings):
     ids = torch.tensor([cached] * 50, dtype=torch.int32)
     anchor, relation = torch.full((50,), values.index(1.0)), torch.zeros(50, dtype=torch.int64)
     cache = CacheSide(Side.TAIL, ids, anchor, relation, *PURPOSES[Side.TAIL])
-    return Case(model, TrainConfig(n1=len(cached), **settings), [cache], [torch.tensor([0])])
+    return Case(model, CacheSettings(n1=len(cached), **settings), [cache], [torch.tensor([0])])
 
 
 @paths

@@ -266,7 +266,7 @@ def test_an_epoch_penalises_once(optimizer, objective):
     settings |= {"model": "DistMult", "batch_size": 30, "penalty": 0.25, "sampler": "none"}
     if objective == "logistic":
         settings["sampler"] = "bernoulli"
-    trainer = Trainer(random_graph(train=31), TrainConfig(**{**TINY, **settings}))
+    trainer = Trainer(random_graph(train=31), TrainConfig.from_dict({**TINY, **settings}))
     decays, step = [], trainer.learner.optimizer.step
 
     def watch():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import json
 import subprocess
@@ -143,7 +142,7 @@ def test_compiled_generators(generator):
     )  # fmt: skip
     assert found["generator"] == real
     # Autograd would make gradients of whole tables, and rows of each candidate.
-    plain = stated(dataclasses.replace(config, kernels="reference"), graph)
+    plain = stated(config.changed(kernels="reference"), graph)
     assert found[STEP] < plain[STEP]
 
 

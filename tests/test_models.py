@@ -433,7 +433,7 @@ def test_masks_of_transparse():
 
 def test_numbers_off_the_mask_stay_zero():
     graph = random_graph(train=60)
-    config = TrainConfig(**TINY | {"model": "TranSparse", "dim": 8})
+    config = TrainConfig.from_dict(TINY | {"model": "TranSparse", "dim": 8})
     trainer = Trainer(graph, config)
     trainer.epoch(1)
     model, eye = trainer.model, torch.eye(8).view(-1)

@@ -163,7 +163,7 @@ def check_epoch(graph, kernels, model, penalty, batch_size):
     settings |= {"batch_size": batch_size, "dim": 9, "kernels": kernels}
     if model == "TransM":  # whose signs have weights: in L1 rounding decides where they cancel
         settings["norm"] = 2
-    config = TrainConfig(**TINY | settings)
+    config = TrainConfig.from_dict(TINY | settings)
     trainer = Trainer(graph, config)
     twin = {name: p.detach().double() for name, p in trainer.model.named_parameters()}
     steps = []
@@ -224,7 +224,7 @@ def check_epoch(graph, kernels, model, penalty, batch_size):
 @pytest.mark.parametrize("name", MODELS.names())
 def test_a_penalty_left_open_goes_by_the_model(name):
     trainer = Trainer(
-        random_graph(train=40), TrainConfig(**TINY | {"model": name, "penalty": None})
+        random_graph(train=40), TrainConfig.from_dict(TINY | {"model": name, "penalty": None})
     )
     by_family = {"semantic": 0.1, "translational": 0.0}[trainer.model.family]
     assert penalty(trainer.config, trainer.model) == by_family

@@ -50,10 +50,10 @@ def test_each_is_for_the_data_and_the_model_of_its_name(name):
 @pytest.mark.parametrize("name", presets.names())
 def test_each_holds_only_what_is_not_the_default(name):
     values = read_toml(presets.FOLDER / f"{name}.toml")
-    default = TrainConfig()
-    assert all(value != getattr(default, key) for key, value in values["paper"].items())
+    default = TrainConfig().flat()
+    assert all(value != default[key] for key, value in values["paper"].items())
     _, paper = presets.load(name, "paper")
-    assert all(value != getattr(paper, key) for key, value in values["cache"].items())
+    assert all(value != paper.flat()[key] for key, value in values["cache"].items())
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def tiny(graph=GRAPH, probes=None, out=None, **settings) -> Run:
 
 
 def new_trainer(graph=GRAPH, probes=None, **settings) -> Trainer:
-    return Trainer(graph, TrainConfig(**{**TINY, **settings}), probes=probes)
+    return Trainer(graph, TrainConfig.from_dict({**TINY, **settings}), probes=probes)
 
 
 def epochs(run):

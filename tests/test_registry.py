@@ -174,7 +174,7 @@ def test_classes_go_where_names_go(tmp_path):
     assert run.config.sampler == f"{__name__}:{function}.Draw"
     assert type(Run.load(tmp_path / "run", trust=True).model) is Local  # in this process
     generated = train(random_graph(), **TINY, sampler="kbgan", generator=Passed)
-    assert generated.config.generator == f"{__name__}:Passed"
+    assert generated.config.gan.generator == f"{__name__}:Passed"
 
 
 @pytest.mark.parametrize(

@@ -272,7 +272,7 @@ def test_one_update_for_each_key_of_a_batch():
     assert sorted(asked[Side.HEAD][0]) == [(1, 0), (2, 0), (3, 0)]
     assert sorted(asked[Side.TAIL][0]) == [(0, 0), (4, 0)]
     for _, candidates in asked.values():
-        assert candidates.shape[1] == made.config.n1 + made.config.n2
+        assert candidates.shape[1] == made.config.cache.n1 + made.config.cache.n2
 
 
 @sides

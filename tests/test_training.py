@@ -65,7 +65,7 @@ def test_seed_decides(sampler, model):
 @pytest.mark.parametrize("purpose", ["start", "order", "negatives"])
 def test_everything_random_has_the_seed(purpose):
     def look(seed):
-        trainer = Trainer(GRAPH, TrainConfig(**TINY, seed=seed))
+        trainer = Trainer(GRAPH, TrainConfig.from_dict({**TINY, "seed": seed}))
         if purpose == "start":
             return trainer.model.entity.tolist()
         if purpose == "order":
@@ -140,7 +140,7 @@ def test_training_fits_the_training_triples(model, sampler):
 
 
 def test_the_cache_is_refreshed_before_the_gradient_step(monkeypatch):
-    trainer = Trainer(GRAPH, TrainConfig(**TINY))
+    trainer = Trainer(GRAPH, TrainConfig.from_dict(TINY))
     events = []
 
     def watch(owner, name):
@@ -166,7 +166,7 @@ def test_the_cache_is_refreshed_before_the_gradient_step(monkeypatch):
 
 @pytest.mark.parametrize("lazy", [0, 2])
 def test_lazy_epochs_leave_the_cache_alone(lazy):
-    trainer = Trainer(GRAPH, TrainConfig(**TINY, lazy=lazy))
+    trainer = Trainer(GRAPH, TrainConfig.from_dict({**TINY, "lazy": lazy}))
     refreshed = []
     for epoch in range(1, 8):
         before = trainer.sampler.cache.rows[Side.TAIL].clone()
@@ -218,7 +218,7 @@ def test_torch_is_after_a_run_as_it_was_before(flushed):
     try:
         torch.set_flush_denormal(flushed)
         with threads(2):
-            Trainer(GRAPH, TrainConfig(**{**TINY, "threads": 3}))
+            Trainer(GRAPH, TrainConfig.from_dict({**TINY, "threads": 3}))
             assert surroundings() == (flushed, 2)
             with pytest.raises(BrokenPipeError):
                 tiny(threads=3, kernels="reference", listener=Hearing(record=break_off))
@@ -450,7 +450,7 @@ def test_torch_has_one_thread_while_compiled_loops_train(settings, count):
     seen = set()
     asked = {**TINY, "kernels": "numba", "threads": 3, **settings}
     with threads(3):
-        trainer = Trainer(GRAPH, TrainConfig(**asked))
+        trainer = Trainer(GRAPH, TrainConfig.from_dict(asked))
         step = trainer.step
         trainer.step = lambda rows: (seen.add(torch.get_num_threads()), step(rows))
         trainer.epoch(1)

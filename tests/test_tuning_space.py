@@ -18,7 +18,7 @@ from nscaching.tuning.space import make_space, size
 def space_of(text, tmp_path, **settings):
     path = tmp_path / "space.toml"
     path.write_text(text, encoding="utf-8")
-    return make_space(str(path), TrainConfig(**settings))
+    return make_space(str(path), TrainConfig.from_dict(settings))
 
 
 @pytest.mark.parametrize(

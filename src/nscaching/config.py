@@ -1,17 +1,22 @@
-"""The settings of a training run: one dataclass gives the flags and the TOML keys."""
+"""The settings of a training run: one dataclass for Python, command line and TOML file.
+
+Python groups the settings of the cache and of the generator: ``config.cache.n1``. Flags, TOML keys
+and the methods of ``TrainConfig`` take and give all settings without groups, such as ``n1``.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from nscaching.errors import UserError, flag, unknown
+from nscaching.settings import CacheSettings, GeneratorSettings
 
-__all__ = ["TrainConfig", "check_type", "flag", "from_values", "read_toml", "write_toml"]
+__all__ = ["HINTS", "TrainConfig", "check_type", "flag", "from_values", "read_toml", "write_toml"]
 
 Config = TypeVar("Config")
 
@@ -19,14 +24,7 @@ MOST = 2**31 - 1  # of any whole number: beyond it PyTorch's seeds and sizes ove
 MOST_TOML = 1 << 20  # bytes of a configuration
 MOST_THREADS = 1024  # far beyond it OpenMP ends the process
 
-
-_known_hints: dict[type, dict[str, Any]] = {}  # reading annotations takes a millisecond
-
-
-def _hints(cls: type) -> dict[str, Any]:
-    if cls not in _known_hints:
-        _known_hints[cls] = get_type_hints(cls)
-    return _known_hints[cls]
+GROUPS = {"cache": CacheSettings, "gan": GeneratorSettings}  # fields of TrainConfig
 
 
 @dataclass(frozen=True)
@@ -62,34 +60,10 @@ class TrainConfig:
     """What is penalised: λ/2·‖Θ‖² in an epoch's loss, or λ·(|h|³ + |r|³ + |t|³) of each triple."""
     negatives: int | None = None
     """Negatives of each triple; None: 64 for self-adversarial, else 1."""
-    n1: int = 50
-    """Entities cached for each key (nscaching), or candidates of the generator (kbgan)."""
-    n2: int = 50
-    """Fresh random candidates in each refresh of a key (nscaching)."""
-    draw: Literal["uniform", "importance", "top"] = "uniform"
-    """How a negative is drawn from the cache (nscaching)."""
-    refresh: Literal["importance", "top", "uniform"] = "importance"
-    """Which of cache plus fresh candidates survive a refresh (nscaching)."""
-    temperature: float = 1.0
-    """Divides the scores before the softmax of an importance refresh (nscaching)."""
-    lazy: int = 0
-    """Refresh the cache only in one epoch out of this plus one (nscaching)."""
-    refresh_side: Literal["both", "drawn"] = "both"
-    """Which caches of a triple are refreshed: both, or the cache of the drawn side (nscaching)."""
-    shared_candidates: bool = False
-    """Whether all keys of a batch and side share the fresh candidates (nscaching)."""
-    candidate_rows: Literal["float32", "bfloat16"] = "float32"
-    """Precision of the entity rows that a refresh scores (nscaching)."""
+    cache: CacheSettings = field(default_factory=CacheSettings)
     side: Literal["bernoulli", "uniform"] = "bernoulli"
     """Head or tail: by tph/(tph+hpt) of the relation, or a fair coin (nscaching, kbgan, igan)."""
-    candidates: Literal["set", "slots"] = "set"
-    """Candidates as a set, each entity once (the paper), or as slots with repeats (its code)."""
-    generator: str = "TransE"
-    """Scoring function that makes the negatives (kbgan, igan)."""
-    generator_lr: float = 0.001
-    """Learning rate of the generator (kbgan, igan)."""
-    generator_pretrain: str = ""
-    """Run folder whose parameters the generator starts from; empty: none (kbgan, igan)."""
+    gan: GeneratorSettings = field(default_factory=GeneratorSettings)
     adversarial: float = 1.0
     """Negatives are weighed by softmax(this · score) (self-adversarial)."""
     filter_known: bool = False
@@ -110,48 +84,94 @@ class TrainConfig:
     """Run folder whose parameters to start from; empty: a Xavier start."""
 
     def __post_init__(self) -> None:
-        for name, hint in _hints(type(self)).items():
-            object.__setattr__(self, name, check_type(flag(name), hint, getattr(self, name)))
-        least = {"seed": 0, "lazy": 0, "validate_every": 0, "patience": 0, "threads": 0}
-        least |= {"dim": 1, "epochs": 1, "batch_size": 1, "n1": 1, "n2": 1}
-        if self.sampler.casefold() == "none" and (self.negatives or self.filter_known):
-            what = flag("negatives") if self.negatives else flag("filter_known")
-            raise UserError(f"{flag('sampler')} none draws no negatives: leave out {what}")
-        if self.negatives is not None:
-            least["negatives"] = 1
-        for name, bound in least.items():
-            value, most = getattr(self, name), MOST_THREADS if name == "threads" else MOST
-            if not bound <= value <= most:
-                kind, limit = ("least", bound) if value < bound else ("most", most)
-                raise UserError(f"{flag(name)} must be at {kind} {limit}, not {value}")
-        if self.patience and not self.validate_every:
-            raise UserError(
-                f"{flag('patience')} needs validation: give {flag('validate_every')} too"
-            )
-        for name in ("lr", "temperature", "generator_lr", "adversarial"):
-            value = getattr(self, name)
-            if not (value > 0 and math.isfinite(value)):
-                raise UserError(f"{flag(name)} must be a positive number, not {value}")
-        for name in ("margin", "penalty"):
-            value = getattr(self, name)
-            if value is not None and not (value >= 0 and math.isfinite(value)):
-                raise UserError(f"{flag(name)} must be zero or a positive number, not {value}")
+        for group, kind in GROUPS.items():
+            check_type(group, kind, getattr(self, group))
+        values = {
+            name: check_type(flag(name), HINTS[name], value) for name, value in self.flat().items()
+        }
+        _check_values(values)
+        for name, value in _arguments(values).items():
+            object.__setattr__(self, name, value)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], where: str = "configuration") -> TrainConfig:
         """Build a configuration from plain values; errors name ``where``, the key and the value."""
-        return from_values(cls, values, where)
+        return from_values(lambda **checked: cls(**_arguments(checked)), HINTS, values, where)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values, without those that are left open."""
+        """Return the settings as plain values, without those that are left open."""
+        return {name: value for name, value in self.flat().items() if value is not None}
+
+    def flat(self) -> dict[str, Any]:
+        """Return all settings by the names of their flags and TOML keys."""
         return {
-            name: value for name, value in dataclasses.asdict(self).items() if value is not None
+            name: getattr(getattr(self, group) if group else self, name)
+            for name, (group, _) in _PLACES.items()
         }
 
+    def changed(self, **settings: Any) -> TrainConfig:  # noqa: ANN401  (any field's type)
+        """Return the configuration with some settings changed: ``config.changed(n1=30)``."""
+        for name in settings:
+            if name not in HINTS:
+                raise unknown("setting", name, HINTS)
+        return TrainConfig(**_arguments(self.flat() | settings))
 
-def from_values(cls: type[Config], values: dict[str, Any], where: str) -> Config:
+
+def _places() -> dict[str, tuple[str, Any]]:
+    """Return for each setting the group that holds it, or "", and its type."""
+    found: dict[str, tuple[str, Any]] = {}
+    for name, hint in get_type_hints(TrainConfig).items():
+        if name in GROUPS:
+            found |= {inner: (name, kind) for inner, kind in get_type_hints(hint).items()}
+        else:
+            found[name] = "", hint
+    names = [name for name in found if name != "side"]
+    names.insert(names.index("candidates"), "side")  # the order of all files so far
+    return {name: found[name] for name in names}
+
+
+_PLACES = _places()
+HINTS: dict[str, Any] = {name: hint for name, (_, hint) in _PLACES.items()}
+"""Types of all settings, by the names of their flags and TOML keys."""
+
+
+def _arguments(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of TrainConfig: settings, those of a group as the group."""
+    found: dict[str, dict[str, Any]] = {group: {} for group in ("", *GROUPS)}
+    for name, value in values.items():
+        found[_PLACES[name][0]][name] = value
+    return found[""] | {group: kind(**found[group]) for group, kind in GROUPS.items()}
+
+
+def _check_values(values: Mapping[str, Any]) -> None:
+    """Refuse values out of bounds and settings that contradict each other."""
+    least = {"seed": 0, "lazy": 0, "validate_every": 0, "patience": 0, "threads": 0}
+    least |= {"dim": 1, "epochs": 1, "batch_size": 1, "n1": 1, "n2": 1}
+    if values["sampler"].casefold() == "none" and (values["negatives"] or values["filter_known"]):
+        what = flag("negatives") if values["negatives"] else flag("filter_known")
+        raise UserError(f"{flag('sampler')} none draws no negatives: leave out {what}")
+    if values["negatives"] is not None:
+        least["negatives"] = 1
+    for name, bound in least.items():
+        value, most = values[name], MOST_THREADS if name == "threads" else MOST
+        if not bound <= value <= most:
+            kind, limit = ("least", bound) if value < bound else ("most", most)
+            raise UserError(f"{flag(name)} must be at {kind} {limit}, not {value}")
+    if values["patience"] and not values["validate_every"]:
+        raise UserError(f"{flag('patience')} needs validation: give {flag('validate_every')} too")
+    for name in ("lr", "temperature", "generator_lr", "adversarial"):
+        if not (values[name] > 0 and math.isfinite(values[name])):
+            raise UserError(f"{flag(name)} must be a positive number, not {values[name]}")
+    for name in ("margin", "penalty"):
+        value = values[name]
+        if value is not None and not (value >= 0 and math.isfinite(value)):
+            raise UserError(f"{flag(name)} must be zero or a positive number, not {value}")
+
+
+def from_values(
+    make: Callable[..., Config], hints: Mapping[str, Any], values: Mapping[str, Any], where: str
+) -> Config:
     """Build a dataclass from plain values; errors name ``where``, the key and the value."""
-    hints = _hints(cls)
     for key in values:
         if key not in hints:
             raise UserError(f"{where}: {unknown('key', key, hints)}")
@@ -159,7 +179,7 @@ def from_values(cls: type[Config], values: dict[str, Any], where: str) -> Config
         key: check_type(f"{where}: {key}", hints[key], value) for key, value in values.items()
     }
     try:
-        return cls(**checked)
+        return make(**checked)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
 

@@ -1,32 +1,48 @@
-"""Settings of single parts of a training. No import but the standard library's."""
+"""Settings that belong to one part of a training run. No import but the standard library's."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CacheSettings", "Strategy"]
+__all__ = ["CacheSettings", "GeneratorSettings", "Strategy"]
 
 Strategy = Literal["uniform", "importance", "top"]
 
 
 @dataclass(frozen=True)
 class CacheSettings:
-    """How a negative cache draws negatives, and what a refresh keeps."""
+    """How the negative cache draws negatives, and what a refresh keeps."""
 
     n1: int = 50
-    """Entities cached for each key."""
+    """Entities cached for each key (nscaching), or candidates of the generator (kbgan)."""
     n2: int = 50
-    """Fresh random candidates in each refresh of a key."""
+    """Fresh random candidates in each refresh of a key (nscaching)."""
     draw: Strategy = "uniform"
-    """How a negative is drawn from the cache."""
-    refresh: Strategy = "importance"
-    """Which of cached entities plus fresh candidates survive a refresh."""
+    """How a negative is drawn from the cache (nscaching)."""
+    refresh: Literal["importance", "top", "uniform"] = "importance"
+    """Which of cache plus fresh candidates survive a refresh (nscaching)."""
     temperature: float = 1.0
-    """Divides the scores before the softmax of an importance refresh."""
+    """Divides the scores before the softmax of an importance refresh (nscaching)."""
+    lazy: int = 0
+    """Refresh the cache only in one epoch out of this plus one (nscaching)."""
+    refresh_side: Literal["both", "drawn"] = "both"
+    """Which caches of a triple are refreshed: both, or that of the side drawn (nscaching)."""
+    shared_candidates: bool = False
+    """Whether all keys of a batch and side share the fresh candidates (nscaching)."""
+    candidate_rows: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the entity rows that a refresh scores (nscaching)."""
     candidates: Literal["set", "slots"] = "set"
     """Candidates as a set, each entity once (the paper), or as slots with repeats (its code)."""
-    shared_candidates: bool = False
-    """Whether all keys of a batch and side share the fresh candidates."""
-    candidate_rows: Literal["float32", "bfloat16"] = "float32"
-    """Precision of the entity rows that a refresh scores."""
+
+
+@dataclass(frozen=True)
+class GeneratorSettings:
+    """The model that generates negatives, and how it learns."""
+
+    generator: str = "TransE"
+    """Scoring function that makes the negatives (kbgan, igan)."""
+    generator_lr: float = 0.001
+    """Learning rate of the generator (kbgan, igan)."""
+    generator_pretrain: str = ""
+    """Run folder whose parameters the generator starts from; empty: none (kbgan, igan)."""

@@ -17,7 +17,7 @@ import tyro
 
 from nscaching import __version__
 from nscaching.cli.verbs import VERBS, Train, Tune, Verb
-from nscaching.config import TrainConfig
+from nscaching.config import HINTS
 from nscaching.errors import UserError, as_flag, naming_flags, unknown
 from nscaching.evaluation.chunks import is_shortage
 from nscaching.runs.escaping import visible
@@ -114,8 +114,7 @@ def _parse(name: str, words: list[str]) -> Verb:
             raise cause from None
         raise UserError(f"{_reason(printed.getvalue())}; see nscaching {name} --help") from None
     if isinstance(parsed, Train | Tune):
-        names = [each.name for each in dataclasses.fields(TrainConfig)]
-        parsed = dataclasses.replace(parsed, given=tuple(n for n in names if n in given))
+        parsed = dataclasses.replace(parsed, given=tuple(n for n in HINTS if n in given))
     return cast(Verb, parsed)
 
 
@@ -127,8 +126,7 @@ def _given_flags(words: list[str]) -> dict[str, list[str]]:
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("-h", "--help", action="append", nargs="?")
-    names = [each.name for each in dataclasses.fields(TrainConfig)]
-    for name in ("config", "preset", "resume", *names):
+    for name in ("config", "preset", "resume", *HINTS):
         spellings = {as_flag(name), f"--{name}", as_flag(f"no_{name}"), f"--no_{name}"}
         parser.add_argument(*spellings, dest=name, action="append", nargs="?")
     found, _ = parser.parse_known_args(words)

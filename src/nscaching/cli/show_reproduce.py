@@ -47,11 +47,11 @@ def presets(as_json: bool) -> None:
 
 
 def _changed(config: TrainConfig) -> dict[str, Any]:
-    values = {f.name: (getattr(config, f.name), f.default) for f in dataclasses.fields(config)}
+    defaults = TrainConfig().flat()
     return {
         name: value
-        for name, (value, default) in values.items()
-        if value != default and name != "model"
+        for name, value in config.flat().items()
+        if value != defaults[name] and name != "model"
     }
 
 

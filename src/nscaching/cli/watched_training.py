@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ def resume_watched(
 ) -> Run:
     """Resume a training run with a progress bar, until a signal comes."""
     _, config = RunFolder(path).read_config(trust)
-    config = dataclasses.replace(config, epochs=options.get("epochs", config.epochs))
+    config = config.changed(epochs=options.get("epochs", config.epochs))
     with TrainingDisplay(f"{config.model} {config.sampler}", config) as display, Signals() as stop:
         listener = WatchedTraining(display, stop, f"; to resume: {resume_command(path)}")
         run = resume(path, trust=trust, listener=listener, **options)

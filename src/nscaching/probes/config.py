@@ -94,7 +94,7 @@ class ProbeConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any], where: str = "probes") -> ProbeConfig:
         """Build the settings from plain values; errors name ``where``, the key and the value."""
-        return from_values(cls, values, where)
+        return from_values(cls, get_type_hints(cls), values, where)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 import unicodedata
 from pathlib import Path
@@ -31,13 +30,13 @@ def command(run: Run) -> str:
         words += ["--split-seed", str(run.graph.source.split_seed)]
     if run.graph.source.literals:
         words.append("--literals")
-    for field in dataclasses.fields(TrainConfig):
-        value = getattr(run.config, field.name)
-        if field.name in ("model", "sampler", "epochs", "seed") or value != field.default:
+    defaults = TrainConfig().flat()
+    for name, value in run.config.flat().items():
+        if name in ("model", "sampler", "epochs", "seed") or value != defaults[name]:
             if isinstance(value, bool):
-                words.append(as_flag(field.name) if value else as_flag(f"no_{field.name}"))
+                words.append(as_flag(name) if value else as_flag(f"no_{name}"))
             else:
-                words += [as_flag(field.name), str(value)]
+                words += [as_flag(name), str(value)]
     for name, value in run.probes.to_dict().items():
         if value != getattr(ProbeConfig(), name):
             words.append(as_flag(name))

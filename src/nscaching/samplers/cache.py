@@ -98,11 +98,11 @@ class NegativeCache:
         """
         n = num_entities, num_relations
         settings = CacheSettings(
-            n1, n2, draw, refresh, temperature, candidates, shared_candidates, candidate_rows
-        )
+            n1, n2, draw, refresh, temperature, refresh_side=refresh_side, candidates=candidates,
+            shared_candidates=shared_candidates, candidate_rows=candidate_rows,
+        )  # fmt: skip
         _check(settings, num_entities)
         _check_choice("side", side, SideRule)
-        _check_choice("refresh_side", refresh_side, Literal["both", "drawn"])
         if device is None:
             device = triples.device if isinstance(triples, Tensor) else "cpu"
         self.device = torch.device(device)
@@ -111,7 +111,7 @@ class NegativeCache:
         if index is None:
             index = _index(_columns(triples, *n), num_relations)
         self.entities, self.relations = n
-        self.settings, self.refresh_side, self.kernels = settings, refresh_side, kernels
+        self.settings, self.kernels = settings, kernels
         self.draws = Draws(
             index, *n, side=side, filter_known=filter_known, device=self.device, seed=seed,
             kernels=kernels,
@@ -187,7 +187,7 @@ class NegativeCache:
     def update(self, batch: Batch, model: Model) -> None:
         """Refresh the rows of triples whose keys are known."""
         keys = [batch.key(side) for side in Side]
-        if self.refresh_side == "drawn":
+        if self.settings.refresh_side == "drawn":
             drawn = None if self._drawn is None else self._drawn.replace_head
             if drawn is None or len(drawn) != len(batch):
                 raise UserError("refresh_side = 'drawn' needs a sample of the same batch before")

@@ -18,7 +18,6 @@ from nscaching.models import Model
 from nscaching.samplers.base import SAMPLERS, Sampler
 from nscaching.samplers.cache import NegativeCache
 from nscaching.samplers.draws import Draws
-from nscaching.settings import CacheSettings
 
 __all__ = ["NSCaching"]
 
@@ -47,41 +46,42 @@ class NSCaching(Sampler):
     def new_draws(self, graph: KnowledgeGraph, seed: int) -> Draws:
         """Make the cache, which has the random numbers."""
         config, entities = self.config, len(graph.entities)
-        if config.n1 > entities:
+        if config.cache.n1 > entities:
             raise UserError(
-                f"{flag('n1')} {config.n1} is larger than the number of entities, {entities:,}; "
-                f"give a smaller {flag('n1')}"
+                f"{flag('n1')} {config.cache.n1} is larger than the number of entities, "
+                f"{entities:,}; give a smaller {flag('n1')}"
             )
-        if self.count > config.n1:
+        if self.count > config.cache.n1:
             raise UserError(
                 f"{flag('negatives')} {self.count} is more than a cache holds, "
-                f"{flag('n1')} {config.n1}; "
+                f"{flag('n1')} {config.cache.n1}; "
                 f"give fewer, or a larger {flag('n1')}"
             )
+        settings = dataclasses.asdict(config.cache)
+        del settings["lazy"]  # of this sampler: the cache is refreshed when it is told to
         self.cache = NegativeCache(
             graph.train,
             entities,
             len(graph.relations),
             seed=seed,
             side=config.side,
-            refresh_side=config.refresh_side,
             filter_known=config.filter_known,
             device=self.device,
             kernels=self.kernels,
             index=graph.train_index,
             progress=self.progress,
-            **{f.name: getattr(config, f.name) for f in dataclasses.fields(CacheSettings)},
+            **settings,
         )
         return self.cache.draws
 
     def begin_epoch(self, epoch: int) -> None:
         """Refresh in the first of every lazy + 1 epochs only."""
-        self.refreshing = (epoch - 1) % (self.config.lazy + 1) == 0
+        self.refreshing = (epoch - 1) % (self.config.cache.lazy + 1) == 0
 
     @property
     def in_torch(self) -> bool:
         """Torch draws by score and searches for known triples; compiled loops do the rest."""
-        return self.config.filter_known or self.config.draw != "uniform"
+        return self.config.filter_known or self.config.cache.draw != "uniform"
 
     def phase(self) -> object:
         """Steps with a refresh do more; with known triples left out, each step differs."""

@@ -51,13 +51,13 @@ class Generating(Sampler):
         start: dict[str, Tensor] | None = None,
     ) -> None:
         super().__init__(graph, config, device, seed, kernels)
-        self.generator = build(config.generator, graph, config.dim, config.norm)
+        self.generator = build(config.gan.generator, graph, config.dim, config.norm)
         self.generator.prepare(graph)
         self.generator.reset(torch.Generator().manual_seed(seed))
         if start is not None:
             self.generator.load_state_dict(start)
         self.generator.to(device)
-        learning = Learning("margin", config.margin, config.generator_lr, weight_decay=0.0)
+        learning = Learning("margin", config.margin, config.gan.generator_lr, weight_decay=0.0)
         self.scorer = self.new_scorer(learning)
         self.sums = torch.zeros(4, dtype=torch.float64, device=device)
         """Loss, reward and entropy, each a sum over triples, and the number of triples."""
@@ -138,9 +138,9 @@ class KBGAN(Generating):
     def candidates(self, batch: Batch, replace_head: Tensor) -> tuple[Tensor, Tensor]:
         """Draw N1 entities for each triple."""
         if self.config.filter_known:
-            candidates = self.draws.unknown_entities(batch, replace_head, self.config.n1)
+            candidates = self.draws.unknown_entities(batch, replace_head, self.config.cache.n1)
         else:
-            bits = self.kernels.bits(ENTITY, self.seed, self.tick, len(batch), self.config.n1)
+            bits = self.kernels.bits(ENTITY, self.seed, self.tick, len(batch), self.config.cache.n1)
             candidates = random.whole(bits, self.entities)
         return candidates, self.scorer.scores(batch, replace_head, candidates)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -71,13 +70,13 @@ class Statement:
         self.compiled_refresh = self.kernels != "reference" and not plain
         self.generated = Learned()
         if self.sampler.has_generator:
-            self.generator = self._build(config.generator)
+            self.generator = self._build(config.gan.generator)
             compiled = not self.sampler.scores_all and compiles(self.kernels, self.generator)
             self.generated = learned(self.generator, "adam", self.kernels if compiled else "")
         self.triples, self.batch = len(graph.train), min(config.batch_size, len(graph.train))
         self.every_triple = self.triples + len(graph.valid) + len(graph.test)
         self.keys = sum(map(len, graph.train_index.values()))  # distinct queries of both sides
-        self.caches = INT * self.keys * config.n1 if self.sampler.has_cache else 0
+        self.caches = INT * self.keys * config.cache.n1 if self.sampler.has_cache else 0
         self.available: dict[Place, int | None] = {"memory": None if free is None else free + held}
         if self.on_gpu:
             self.available["GPU memory"] = machine.gpu_available()
@@ -136,7 +135,7 @@ class Statement:
         if self.kernels == "numba" and self.compiled_refresh and self.caches:
             # In a refresh, each thread marks the entities that it has seen.
             ready += LONG * (config.threads or torch.get_num_threads()) * self.model.entities
-        if self.kernels == "triton" and self.compiled and config.candidate_rows == "bfloat16":
+        if self.kernels == "triton" and self.compiled and config.cache.candidate_rows == "bfloat16":
             ready += size([self.model.entity]) // 2
         numbers = sum(table.numel() for table in self.model.parameters())
         start = self.learned.state if config.pretrain else 0
@@ -150,7 +149,7 @@ class Statement:
             "optimizer state": self.learned.optimizer,
             "gradients": self.learned.gradients,
             "rows kept ready": ready,
-            f"caches: {keys:,} keys × {config.n1}": self.caches,
+            f"caches: {keys:,} keys × {config.cache.n1}": self.caches,
             "queries of the caches' keys": 2 * LONG * keys if self.sampler.has_cache else 0,
             "known triples": known,
             "generator": sum(self.generated),
@@ -183,13 +182,13 @@ class Statement:
             steps.append(against_all(self.generator, 3 * batch, gradients=True))
         elif self.generator is not None:
             compiled = compiles(self.kernels, self.generator)
-            steps.append(step(self.generator, batch, config.n1, compiled))
+            steps.append(step(self.generator, batch, config.cache.n1, compiled))
         if self.sampler.has_cache:
-            ready = self.compiled and config.candidate_rows == "float32"
+            ready = self.compiled and config.cache.candidate_rows == "float32"
             refresh = 0 if ready else 4 * size([model.entity])
-            if config.draw != "uniform" or not self.compiled_refresh:
+            if config.cache.draw != "uniform" or not self.compiled_refresh:
                 # Ids, scores and noise of the candidates; pieces of their rows.
-                refresh += 12 * LONG * batch * (config.n1 + config.n2)
+                refresh += 12 * LONG * batch * (config.cache.n1 + config.cache.n2)
                 refresh += (3 << 30) if self.on_gpu else (64 << 20)
             steps.append(refresh)
         return max(steps)
@@ -263,7 +262,7 @@ def remedy(found: Statement, place: Place, bound: int) -> str:
 
     def fits(**settings: Any) -> bool:  # noqa: ANN401  (fields of TrainConfig)
         try:
-            changed = dataclasses.replace(config, **settings)
+            changed = config.changed(**settings)
             needs = Statement(found.graph, changed, found.out, found.snapshots)
         except UserError:  # settings that contradict each other
             return False
@@ -280,7 +279,7 @@ def remedy(found: Statement, place: Place, bound: int) -> str:
         return low
 
     least_n1 = max(1, found.negatives) if cached else 1
-    n1 = min(config.n1, len(found.graph.entities) + 1)  # a cache holds each entity once
+    n1 = min(config.cache.n1, len(found.graph.entities) + 1)  # a cache holds each entity once
     alone = [
         f"{flag(name)} {value}"
         for name, value in OTHERS

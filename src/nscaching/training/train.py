@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -214,10 +213,8 @@ def _changed(config: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
         if isinstance(settings.get(name), type)
     }
     config = TrainConfig.from_dict({**config.to_dict(), **settings, **classes})
-    names: dict[str, Any] = {
-        name: known.canonical(getattr(config, name)) for name, known in NAMED.items()
-    }
-    return dataclasses.replace(config, **names)
+    names = config.flat()
+    return config.changed(**{name: known.canonical(names[name]) for name, known in NAMED.items()})
 
 
 def _with_epochs(config: TrainConfig, epochs: int | None, path: Path) -> TrainConfig:
@@ -225,7 +222,7 @@ def _with_epochs(config: TrainConfig, epochs: int | None, path: Path) -> TrainCo
         raise UserError(
             f"{flag('epochs')} {epochs}: {path} was begun with {config.epochs}, give more"
         )
-    return config if epochs is None else dataclasses.replace(config, epochs=epochs)
+    return config if epochs is None else config.changed(epochs=epochs)
 
 
 def _check_unfinished(folder: RunFolder) -> None:
@@ -242,17 +239,14 @@ def _read_starts(graph: KnowledgeGraph, config: TrainConfig) -> Starts:
     model = generator = None
     if config.pretrain:
         model = warm_start(flag("pretrain"), config.pretrain, graph, config.model, config.dim)
-    if config.generator_pretrain and SAMPLERS.get(config.sampler).has_generator:
-        name, path = flag("generator_pretrain"), config.generator_pretrain
-        generator = warm_start(name, path, graph, config.generator, config.dim)
+    if config.gan.generator_pretrain and SAMPLERS.get(config.sampler).has_generator:
+        name, path = flag("generator_pretrain"), config.gan.generator_pretrain
+        generator = warm_start(name, path, graph, config.gan.generator, config.dim)
     return Starts(model, generator)
 
 
 def _absolute_starts(config: TrainConfig) -> TrainConfig:
     """Return the configuration with absolute paths, so that it repeats the run from anywhere."""
-    starts: dict[str, Any] = {
-        name: str(user_path(path).resolve())
-        for name in ("pretrain", "generator_pretrain")
-        if (path := getattr(config, name))
-    }
-    return dataclasses.replace(config, **starts)
+    starts = {"pretrain": config.pretrain, "generator_pretrain": config.gan.generator_pretrain}
+    absolute = {name: str(user_path(path).resolve()) for name, path in starts.items() if path}
+    return config.changed(**absolute)

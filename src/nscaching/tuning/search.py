@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -66,7 +65,7 @@ class Search:
         if not self.space:
             raise UserError("nothing is left to tune: the settings fix all of the space")
         for name in ("pretrain", "generator_pretrain"):
-            if path := getattr(self.config, name):
+            if path := self.config.flat()[name]:
                 _, before = RunFolder(path).read_config(trust=True)  # only its dim is used
                 if "dim" in self.space:
                     what = f"{flag(name)} {path}: its dim is {before.dim}"
@@ -116,13 +115,12 @@ class Search:
 def _fixed(settings: Mapping[str, Any]) -> TrainConfig:
     """Return the settings that are not tuned, with registered names and absolute paths."""
     config = TrainConfig.from_dict({"epochs": EPOCHS, **settings})
-    config = dataclasses.replace(
-        config,
+    config = config.changed(
         model=MODELS.canonical(config.model),
         sampler=SAMPLERS.canonical(config.sampler),
-        generator=MODELS.canonical(config.generator),
+        generator=MODELS.canonical(config.gan.generator),
         pretrain=_absolute(config.pretrain),
-        generator_pretrain=_absolute(config.generator_pretrain),
+        generator_pretrain=_absolute(config.gan.generator_pretrain),
     )
     SAMPLERS.get(config.sampler)
     choose_objective(config, MODELS.get(config.model))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from nscaching.config import TrainConfig, check_type, flag, read_toml
+from nscaching.config import HINTS, TrainConfig, check_type, flag, read_toml
 from nscaching.errors import UserError, unknown, user_path
 from nscaching.models import MODELS
 from nscaching.registry import refuse_outside_code
@@ -22,7 +22,6 @@ Part = CategoricalDistribution | FloatDistribution | IntDistribution
 Space = dict[str, Part]
 """Choices or a range, by the name of the hyperparameter."""
 
-HINTS = get_type_hints(TrainConfig)
 FLAGS_ONLY = ("pretrain", "generator_pretrain")  # checked, and made absolute, once
 
 # The named spaces, in the form of a TOML file. Models without a margin, penalty or norm that

@@ -105,7 +105,7 @@ class Train:
             return file
         # The help prints the defaults as they are.
         return dataclasses.replace(
-            file, **_visible_texts(file), settings=TrainConfig(**_visible_texts(settings))
+            file, **_visible(vars(file)), settings=settings.changed(**_visible(settings.flat()))
         )
 
     def run(self) -> None:
@@ -153,7 +153,8 @@ class Train:
                 raise UserError(
                     f"--resume takes all settings from the run folder: leave out {as_flag(name)}"
                 )
-        given = {name: getattr(self.settings, name) for name in self.given}
+        settings = self.settings.flat()
+        given = {name: settings[name] for name in self.given}
         every = self.checkpoint_every
         run = resume_watched(self.resume, self.trust, checkpoint_every=every, **given)
         _print_run(run, self.json)
@@ -167,7 +168,7 @@ class Train:
         from nscaching.training.objective import choose_objective
 
         config = self.settings
-        for name in (config.model, config.generator):
+        for name in (config.model, config.gan.generator):
             MODELS.get(name)
         SAMPLERS.get(config.sampler)
         choose_objective(config, MODELS.get(config.model))
@@ -213,11 +214,9 @@ class Train:
             raise UserError(reason)
 
 
-def _visible_texts(values: Train | TrainConfig) -> dict[str, Any]:
-    """Return the texts of a dataclass, without characters that a terminal obeys."""
-    fields = {each.name: getattr(values, each.name) for each in dataclasses.fields(values)}
-    shown = {name: visible(value) for name, value in fields.items() if isinstance(value, str)}
-    return fields | shown if isinstance(values, TrainConfig) else shown
+def _visible(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the texts among the values, without characters that a terminal obeys."""
+    return {name: visible(value) for name, value in values.items() if isinstance(value, str)}
 
 
 def _differing(one: object, other: object) -> list[str]:

@@ -50,7 +50,8 @@ class Tune:
         """Search, showing progress, and print the results."""
         from nscaching.cli.loading import describe_graph, load_graph
 
-        fixed = {name: getattr(self.settings, name) for name in self.given}
+        settings = self.settings.flat()
+        fixed = {name: settings[name] for name in self.given}
         search = prepare(self.space, fixed, self.trials, self.out or None, self.trust)
         # Only now: without optuna, the line above is an error that says what to install.
         from nscaching.cli.tuning_display import TuningDisplay, show_space, show_tuning

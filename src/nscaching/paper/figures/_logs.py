@@ -86,7 +86,7 @@ class Log:
     @property
     def settings(self) -> dict[str, str]:
         """The settings that may tell lines apart, by name."""
-        values = dataclasses.asdict(self.config)
+        values = self.config.flat()
         return {name: str(value) for name, value in values.items() if name not in SILENT}
 
     def about(self) -> dict[str, Any]:

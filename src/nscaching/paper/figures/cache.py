@@ -30,7 +30,7 @@ def pages(
         try:
             run = log.load()
             some, every = (
-                run.inspect(head, relation, tail, sample=n) for n in (SHOWN, run.config.n1)
+                run.inspect(head, relation, tail, sample=n) for n in (SHOWN, run.config.cache.n1)
             )
         except UserError as error:
             if len(logs) == 1:

@@ -49,7 +49,8 @@ def pages(logs: list[Log], notes: list[str]) -> list[Page]:
             )
         swept = {id(log) for runs in sweeps.values() for log in runs}
         notes += [
-            f"{log.where} is not shown: N1 = {log.config.n1}, N2 = {log.config.n2} is of no sweep"
+            f"{log.where} is not shown: N1 = {log.config.cache.n1}, "
+            f"N2 = {log.config.cache.n2} is of no sweep"
             for log in group
             if id(log) not in swept
         ]
@@ -66,7 +67,7 @@ def _lacks_cache(log: Log) -> str:
 
 
 def _by_size(size: Size, logs: list[Log]) -> dict[int, list[Log]]:
-    return grouped(logs, lambda log: getattr(log.config, size))
+    return grouped(logs, lambda log: getattr(log.config.cache, size))
 
 
 def _sweep(size: Size, logs: list[Log]) -> list[Log]:
@@ -79,14 +80,14 @@ def _sweep(size: Size, logs: list[Log]) -> list[Log]:
 
 def _panels(size: Size, runs: list[Log], split: str, word: str) -> list[Panel]:
     """Return two panels of a sweep: MRR by epoch, and the MRR of the best epoch by size."""
-    names = labels(runs, [f"{size.upper()} = {getattr(log.config, size)}" for log in runs])
+    names = labels(runs, [f"{size.upper()} = {getattr(log.config.cache, size)}" for log in runs])
     lines = [
         Line(name, _points(log, log.rankings(split), split), "epoch", "value")
         for log, name in zip(runs, names, strict=True)
     ]
     best = _best_lines(size, runs, split)
     fixed = OTHER[size]
-    title = (f"{fixed.upper()} = {getattr(runs[0].config, fixed)}",)
+    title = (f"{fixed.upper()} = {getattr(runs[0].config.cache, fixed)}",)
     return [
         Panel("epoch", f"{word} MRR", lines, title, ordered=True, legend=True),
         Panel(
@@ -105,7 +106,7 @@ def _best_lines(size: Size, runs: list[Log], split: str) -> list[Line]:
 
 
 def _points(log: Log, records: list[Record], split: str) -> list[Row]:
-    return log.points(records, "mrr", split, n1=log.config.n1, n2=log.config.n2)
+    return log.points(records, "mrr", split, n1=log.config.cache.n1, n2=log.config.cache.n2)
 
 
 def _best(logs: list[Log], split: str) -> Row:

@@ -62,10 +62,11 @@ def _cached(log: Log) -> bool:
 
 
 def _name(log: Log) -> str:
-    return f"{log.config.draw} draw, {log.config.refresh} refresh" if _cached(log) else log.sampler
+    cache = log.config.cache
+    return f"{cache.draw} draw, {cache.refresh} refresh" if _cached(log) else log.sampler
 
 
 def _points(log: Log, measure: str, split: str = "") -> list[Row]:
-    strategy = (log.config.draw, log.config.refresh) if _cached(log) else ("", "")
+    strategy = (log.config.cache.draw, log.config.cache.refresh) if _cached(log) else ("", "")
     records = log.rankings(split) if split else log.epochs(measure)
     return log.points(records, measure, split, draw=strategy[0], refresh=strategy[1])

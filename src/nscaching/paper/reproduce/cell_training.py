@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import functools
 import json
@@ -66,7 +65,7 @@ def train_cell(
     """Train and measure one cell; a training that others start from becomes a run folder."""
     folders = [str(results.start_folder(start)) for start in training.starts]
     starts: dict[str, Any] = dict(zip(("pretrain", "generator_pretrain"), folders, strict=False))
-    config = dataclasses.replace(training.config, **starts)
+    config = training.config.changed(**starts)
     checkpoints = results.checkpoints(training)
     before, began = recorded(checkpoints), time.perf_counter()
     with listener.training(name, config):

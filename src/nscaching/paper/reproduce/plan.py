@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import itertools
 import json
@@ -136,13 +135,13 @@ def _trainings(selection: Selection, cell: Cell, seed: int) -> Iterator[Training
     epochs = paper_epochs(sampler)
     if cell.protocol == "cache" and sampler != "bernoulli":
         epochs = config.epochs  # tuned, too
-    config = dataclasses.replace(config, sampler=sampler, epochs=selection.epochs or epochs)
+    config = config.changed(sampler=sampler, epochs=selection.epochs or epochs)
     for start in (selection.starts or Selection.starts) if sampler in WITH_START else ("",):
         starts = []
         if start == "pretrain":
             starts.append(_pretraining(selection, cell, seed))
             if sampler in WITH_GENERATOR:
-                generator = cell._replace(model=config.generator)
+                generator = cell._replace(model=config.gan.generator)
                 starts.append(_pretraining(selection, generator, seed, like=config))
         yield Training(cell._replace(start=start), config, tuple(starts))
 
@@ -153,8 +152,8 @@ def _pretraining(
     """Make the short training of a start; a generator has the shape of the model it serves."""
     epochs = min(selection.epochs or selection.pretrain_epochs, selection.pretrain_epochs)
     own = _config(selection, cell, seed)
-    own = dataclasses.replace(own, sampler="bernoulli", epochs=epochs)
-    config = dataclasses.replace(own, dim=like.dim, norm=like.norm) if like else own
+    own = own.changed(sampler="bernoulli", epochs=epochs)
+    config = own.changed(dim=like.dim, norm=like.norm) if like else own
     name = PRETRAINED if config == own else GENERATOR
     return Training(cell._replace(sampler=name), config)
 
@@ -175,7 +174,7 @@ def _config(selection: Selection, cell: Cell, seed: int) -> TrainConfig:
         raise UserError(f"{folder / name}.toml is for {config.model} on {data}")
     device = config.device if selection.device == "auto" else selection.device
     every = selection.validate_every
-    return dataclasses.replace(config, validate_every=every, seed=seed, device=device)
+    return config.changed(validate_every=every, seed=seed, device=device)
 
 
 def _data(name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,11 +48,11 @@ def data(run: Run) -> dict[str, Any]:
 def settings(run: Run) -> dict[str, Any]:
     """Return the settings that differ from the defaults, the others, command and versions."""
     changed, usual = [], []
-    for field in dataclasses.fields(TrainConfig):
-        value = getattr(run.config, field.name)
-        row = Markup("<code>{}</code>").format(as_flag(field.name)), _shown(value)
-        if value != field.default:
-            changed.append((*row, _shown(field.default)))
+    defaults = TrainConfig().flat()
+    for name, value in run.config.flat().items():
+        row = Markup("<code>{}</code>").format(as_flag(name)), _shown(value)
+        if value != defaults[name]:
+            changed.append((*row, _shown(defaults[name])))
         else:
             usual.append(row)
     here = {"nscaching": __version__, "torch": torch.__version__}

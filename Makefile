@@ -45,13 +45,15 @@ fuzz: $(READY)  ## ten minutes of damaged files for every reader
 world: $(READY)  ## make the embedded data set anew
 	$(BIN)/python tools/build_world.py
 
-# pip checks the hash of every file. PyTorch's CPU build needs no CUDA, the build for CUDA does.
+# pip checks the hash of every file. PyTorch's CPU build is not on PyPI: without it the first line of
+# three fails, and the second takes the build of PyPI, which needs the third if it is for CUDA.
 # An interrupted install leaves no stamp, so the next call does it again.
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-deps
-$(READY): pyproject.toml requirements-dev.txt requirements-cuda.txt
+$(READY): pyproject.toml $(wildcard requirements-*.txt)
 	$(PYTHON) -m venv .venv
+	@$(INSTALL) --require-hashes -r requirements-cpu.txt 2>/dev/null || echo "PyTorch: the build of PyPI"
 	$(INSTALL) --require-hashes -r requirements-dev.txt
-	if ls .venv/lib/python*/site-packages/torch/lib/libtorch_cuda.so 2>/dev/null; then \
+	@if ls .venv/lib/python*/site-packages/torch/lib/libtorch_cuda.so 2>/dev/null; then \
 		$(INSTALL) --require-hashes -r requirements-cuda.txt; fi
 	$(INSTALL) --no-build-isolation -e .
 	@touch $@

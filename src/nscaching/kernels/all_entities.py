@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.kernels.batch import Batch, Negatives
 from nscaching.kernels.learner import AutogradLearner, Learning
 from nscaching.kernels.losses import LOGISTIC_ZERO
 from nscaching.models import Distances, Form, Model
+
+if TYPE_CHECKING:
+    from nscaching.data.graph import KnowledgeGraph
 
 __all__ = ["KVsAll", "OneVsAll"]
 

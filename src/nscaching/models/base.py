@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import UserError
 from nscaching.models.distances import MODULI, PIECE_BYTES, Distances, plain_distances
 from nscaching.models.pairs import moduli
 from nscaching.registry import Registry
+
+if TYPE_CHECKING:
+    from nscaching.data.graph import KnowledgeGraph
 
 __all__ = ["DIVERGED", "MODELS", "Form", "Model", "build", "finite"]
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from nscaching.data.readers.blocks import CONTROL
 from nscaching.data.readers.openke import read_openke_ids, read_openke_labelled, read_openke_names
-from nscaching.data.readers.table import NameTable, read_labels, read_triples
+from nscaching.data.readers.quick_table import NameTable
+from nscaching.data.readers.table import read_labels, read_triples
 from nscaching.errors import UserError
 
 TRIPLES = [("Ada Lovelace", "knows", "Émile"), ("Émile", "likes", "Łódź"), ("Łódź", "in", "日本")]

@@ -15,8 +15,8 @@ from nscaching import KnowledgeGraph, UserError
 from nscaching.data.index import MOST_CODE, AnswerIndex, distinct
 from nscaching.data.readers import blocks, name_loops, quick_table
 from nscaching.data.readers.openke import read_openke_ids
-from nscaching.data.readers.quick_table import BulkNames
-from nscaching.data.readers.table import NameTable, read_labels, read_triples
+from nscaching.data.readers.quick_table import BulkNames, NameTable
+from nscaching.data.readers.table import read_labels, read_triples
 
 MILLION = "x" * 1_000_000
 ODD = [

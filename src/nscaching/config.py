@@ -16,8 +16,6 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from nscaching.errors import UserError, flag, unknown
 from nscaching.settings import CacheSettings, GeneratorSettings
 
-__all__ = ["HINTS", "TrainConfig", "check_type", "flag", "from_values", "read_toml", "write_toml"]
-
 Config = TypeVar("Config")
 
 MOST = 2**31 - 1  # of any whole number: beyond it PyTorch's seeds and sizes overflow

@@ -8,10 +8,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
-__all__ = [
-    "Diverged", "Stopped", "UserError", "as_flag", "flag", "naming_flags", "unknown", "user_path",
-]  # fmt: skip
-
 LONGEST = 1000  # characters of a message
 
 _on_command_line: ContextVar[bool] = ContextVar("on_command_line", default=False)

@@ -15,12 +15,6 @@ from torch import Tensor
 
 from nscaching.errors import UserError
 
-__all__ = [
-    "PARTIAL", "CannotWriteError", "FolderLock", "append_lines", "free_path", "parse_json",
-    "raw_bytes", "read_lines", "read_tensors", "read_text", "reading", "regular_file", "replacing",
-    "save_tensors", "sync", "write_tensors", "write_text", "writing",
-]  # fmt: skip
-
 PARTIAL = ".partial"
 LINE_LIMIT = 64 << 20  # bytes of a line of JSON; a name has at most 16 MiB
 

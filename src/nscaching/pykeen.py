@@ -32,8 +32,6 @@ from nscaching.errors import UserError
 from nscaching.models import Form, Model
 from nscaching.samplers.cache import NegativeCache
 
-__all__ = ["NSCachingNegativeSampler", "NSCachingTrainingLoop"]
-
 PREFIX = "nscaching."
 """Of the names of the cache's tensors among those of the model in a checkpoint of PyKEEN's."""
 

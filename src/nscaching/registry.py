@@ -21,8 +21,6 @@ from typing import Any, Generic, TypeVar
 
 from nscaching.errors import UserError, flag, unknown, user_path
 
-__all__ = ["Registry", "is_file_spec", "outside_code", "refuse_outside_code"]
-
 T = TypeVar("T")
 
 FILE_MODULE = "nscaching_file_"  # how the names of modules from users' files begin

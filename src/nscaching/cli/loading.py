@@ -7,8 +7,6 @@ from nscaching.cli.tables import note
 from nscaching.data import datasets
 from nscaching.data.graph import SPLITS, KnowledgeGraph
 
-__all__ = ["describe_graph", "load_graph"]
-
 
 def load_graph(
     where: str, labels: str = "", split_seed: int = 0, literals: bool = False

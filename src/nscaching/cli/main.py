@@ -22,8 +22,6 @@ from nscaching.errors import UserError, as_flag, naming_flags, unknown
 from nscaching.evaluation.chunks import is_shortage
 from nscaching.runs.escaping import visible
 
-__all__ = ["main"]
-
 # The parser's messages for a value that is not a number.
 NO_NUMBER = {
     r"invalid literal for int\(\) with base 10: (.*)": "a whole number",

@@ -18,16 +18,6 @@ from nscaching.runs.duration import duration
 from nscaching.runs.escaping import visible
 from nscaching.training.listener import Listener, Stage
 
-__all__ = [
-    "Bar",
-    "SeriesDisplay",
-    "TrainingDisplay",
-    "counting",
-    "downloading",
-    "loading",
-    "when_slow",
-]
-
 # In a log, where bars cannot move, a line at most this often.
 LOG_SECONDS = 10.0
 

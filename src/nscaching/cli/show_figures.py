@@ -8,8 +8,6 @@ from rich.text import Text
 from nscaching.cli.tables import print_json, say
 from nscaching.paper.figures import Drawn
 
-__all__ = ["drawn"]
-
 
 def drawn(kind: str, drawn: Drawn, as_json: bool) -> None:
     """Say which files were written."""

@@ -14,8 +14,9 @@ from nscaching.cli.progress import SeriesDisplay
 from nscaching.cli.signals import Signals
 from nscaching.cli.tables import note, print_json, print_table, say
 from nscaching.cli.watched_training import WatchedTraining
-from nscaching.config import TrainConfig, flag
+from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
+from nscaching.errors import flag
 from nscaching.paper import presets as known_presets
 from nscaching.paper.published import TABLES
 from nscaching.paper.reproduce import loop
@@ -24,8 +25,6 @@ from nscaching.paper.reproduce.markdown import left_out
 from nscaching.paper.reproduce.selection import Selection
 from nscaching.runs.folder import Record
 from nscaching.training.listener import Stage
-
-__all__ = ["outcome", "presets", "reproduce"]
 
 
 def presets(as_json: bool) -> None:

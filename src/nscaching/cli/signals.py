@@ -13,8 +13,6 @@ from typing import Any, Self
 
 from nscaching.errors import Stopped
 
-__all__ = ["Signals"]
-
 SHOW_CURSOR = "\x1b[?25h"  # which a progress bar hides
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-__all__ = ["HEADINGS", "metric_cells", "note", "print_json", "print_table", "say"]
-
 # In a file or a pipe, no line of a table is broken.
 FILE_WIDTH = 1 << 16
 

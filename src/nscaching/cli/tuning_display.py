@@ -20,8 +20,6 @@ from nscaching.tuning.result import BEST, PLOT, TRIALS, Trial, Tuning
 from nscaching.tuning.search import Watch
 from nscaching.tuning.space import Space, short, size
 
-__all__ = ["TuningDisplay", "show_space", "show_tuning"]
-
 TOP = 10  # trials in the table
 
 

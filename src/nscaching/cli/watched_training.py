@@ -14,8 +14,6 @@ from nscaching.runs.run import Run
 from nscaching.training.listener import Listener, Stage
 from nscaching.training.train import resume, train
 
-__all__ = ["WatchedTraining", "resume_watched", "train_watched"]
-
 
 def train_watched(
     graph: KnowledgeGraph,

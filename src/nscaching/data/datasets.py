@@ -23,8 +23,6 @@ from urllib.request import Request
 
 from nscaching.errors import UserError, unknown
 
-__all__ = ["KNOWN", "KnownDataset", "cache_home", "checksums", "fetch", "find", "is_cached"]
-
 Progress = Callable[[str, int, int | None], None]
 
 COMMIT = "43fdf853d7d3f2953833d32c6d69219c47c9ec42"

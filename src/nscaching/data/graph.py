@@ -15,10 +15,6 @@ from nscaching.data.index import AnswerIndex, Ids, Longs, Side, distinct, head_p
 from nscaching.data.names import NameLookup, refuse_repeats
 from nscaching.errors import UserError, unknown
 
-__all__ = [
-    "MAPPING_CLASSES", "SPLITS", "KnowledgeGraph", "Labelled", "Source",
-]  # fmt: skip
-
 SPLITS = ("train", "valid", "test")
 MAPPING_CLASSES = ("1-1", "1-N", "N-1", "N-N", "unseen")
 

@@ -10,8 +10,6 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["AnswerIndex", "Ids", "Longs", "Side", "distinct", "head_probability"]
-
 Ids = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 Column = TypeVar("Column")

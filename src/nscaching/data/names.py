@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from nscaching.errors import UserError, unknown
 
-__all__ = ["NameLookup", "refuse_repeats"]
-
 
 def refuse_repeats(entities: list[str], relations: list[str], where: str = "") -> None:
     """Raise a UserError if two entities or two relations have the same name."""

@@ -9,8 +9,6 @@ import numpy as np
 from nscaching.data.graph import SPLITS
 from nscaching.data.index import Ids
 
-__all__ = ["split_triples"]
-
 COMPILED_FROM = 1_000_000  # triples; below, the plain loop is faster than the import of Numba
 
 

@@ -9,8 +9,6 @@ from typing import TypeVar
 
 from nscaching.errors import UserError
 
-__all__ = ["Chunks", "is_shortage"]
-
 T = TypeVar("T")
 
 # PyTorch has a class for a GPU's memory, a subclass of RuntimeError, and none for the CPU's.

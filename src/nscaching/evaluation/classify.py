@@ -17,11 +17,6 @@ from nscaching.evaluation.chunks import Chunks
 from nscaching.evaluation.ranking import id_tensor
 from nscaching.models import Model, finite
 
-__all__ = [
-    "NEGATIVE_SEED", "Scores", "Thresholds", "best_threshold", "classify", "fit_thresholds",
-    "fitted_thresholds", "judgement", "labelled_triples", "score_triples",
-]  # fmt: skip
-
 Scores = npt.NDArray[np.float64]
 Truth = npt.NDArray[np.bool_]
 

@@ -15,8 +15,6 @@ from nscaching.evaluation.chunks import Chunks
 from nscaching.evaluation.ranking import BUDGET, id_tensor, known_from, metrics, rank_among
 from nscaching.models import Model
 
-__all__ = ["classify_entities"]
-
 Floats = npt.NDArray[np.float64]
 
 # Bytes per entity and class at the peak: the scores, a copy, and two masks.

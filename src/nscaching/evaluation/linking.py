@@ -22,8 +22,6 @@ from nscaching.evaluation.classify import (
 from nscaching.evaluation.ranking import id_tensor
 from nscaching.models import Model, finite
 
-__all__ = ["link_entities"]
-
 
 def link_entities(
     model: Model, graph: KnowledgeGraph, relation: int, split: str = "test"

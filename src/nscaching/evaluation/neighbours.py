@@ -13,8 +13,6 @@ from nscaching.errors import UserError, flag, unknown
 from nscaching.evaluation.chunks import Chunks
 from nscaching.models import Model, finite
 
-__all__ = ["By", "neighbours"]
-
 By = Literal["cosine", "distance"]
 
 

@@ -14,8 +14,6 @@ from nscaching.errors import UserError, flag, unknown
 from nscaching.evaluation.classify import fitted_thresholds, score_triples
 from nscaching.models import Model, finite
 
-__all__ = ["Known", "known_answers", "predict"]
-
 Known = Literal["hide", "mark"]
 
 

@@ -18,11 +18,6 @@ from nscaching.evaluation.chunks import Chunks
 from nscaching.kernels import Kernels, Known, choose_kernels
 from nscaching.models import DIVERGED, Model
 
-__all__ = [
-    "BUDGET", "METRICS", "Progress", "Queries", "Ranks", "Ties", "breakdown", "chunk_size",
-    "evaluate", "id_tensor", "known_from", "metrics", "non_empty", "rank", "rank_among",
-]  # fmt: skip
-
 Progress = Callable[[int, int], None]
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]

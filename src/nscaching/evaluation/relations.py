@@ -23,8 +23,6 @@ from nscaching.evaluation.ranking import (
 )  # fmt: skip
 from nscaching.models import Model
 
-__all__ = ["evaluate_relations"]
-
 # Tensors [pairs, relations, D] that the score of a triple holds at its peak.
 TEMPORARIES = 6
 

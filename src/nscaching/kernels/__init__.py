@@ -2,7 +2,8 @@
 
 from nscaching.kernels.all_entities import KVsAll, OneVsAll
 from nscaching.kernels.dispatch import choose_device, choose_kernels
-from nscaching.kernels.learner import AutogradLearner, Learner, Learning
+from nscaching.kernels.learner import AutogradLearner, Learner
+from nscaching.kernels.optimizers import Learning
 from nscaching.kernels.reference import (
     CHOICE,
     ENTITY,

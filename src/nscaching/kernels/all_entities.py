@@ -10,14 +10,13 @@ from torch import Tensor
 
 from nscaching.data.index import Side
 from nscaching.kernels.batch import Batch, Negatives
-from nscaching.kernels.learner import AutogradLearner, Learning
+from nscaching.kernels.learner import AutogradLearner
 from nscaching.kernels.losses import LOGISTIC_ZERO
+from nscaching.kernels.optimizers import Learning
 from nscaching.models import Distances, Form, Model
 
 if TYPE_CHECKING:
     from nscaching.data.graph import KnowledgeGraph
-
-__all__ = ["KVsAll", "OneVsAll"]
 
 
 class OneVsAll(AutogradLearner):

@@ -11,8 +11,6 @@ from torch import Tensor
 from nscaching.data.index import Side
 from nscaching.models import Model
 
-__all__ = ["Batch", "Gather", "Negatives", "plain_gather"]
-
 
 @dataclass(frozen=True)
 class Negatives:

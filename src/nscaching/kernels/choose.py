@@ -8,8 +8,6 @@ from torch import Tensor
 
 from nscaching.settings import Strategy
 
-__all__ = ["repeated", "select"]
-
 
 def select(
     strategy: Strategy,

@@ -9,8 +9,6 @@ from nscaching.models.transd import TransD
 from nscaching.models.transe import TransE
 from nscaching.models.transh import TransH
 
-__all__ = ["DIRECTIONS", "FORMS", "KINDS", "STRATEGIES", "UNIT"]
-
 DOT, DISTANCE, SHIFTED = 0, 1, 2
 IMPORTANCE, TOP, UNIFORM = 0, 1, 2
 DISTMULT, COMPLEX, TRANSE, TRANSH, TRANSD = 0, 1, 2, 3, 4

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from nscaching.kernels.batch import Batch, Negatives
 from nscaching.kernels.codes import DIRECTIONS, KINDS, TRANSD
-from nscaching.kernels.learner import Learner, Learning, losses
+from nscaching.kernels.learner import Learner, losses
+from nscaching.kernels.optimizers import Learning
 from nscaching.kernels.state import State, join, part
 from nscaching.models import Model
-
-__all__ = ["CompiledLearner", "is_compiled"]
 
 
 def is_compiled(model: Model) -> bool:

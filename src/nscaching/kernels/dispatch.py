@@ -9,8 +9,6 @@ import torch
 from nscaching.errors import UserError, flag
 from nscaching.kernels.reference import Kernels
 
-__all__ = ["choose_device", "choose_kernels"]
-
 
 def choose_device(name: str) -> torch.device:
     """Return the device that "auto", "cpu" or "cuda" stands for here."""

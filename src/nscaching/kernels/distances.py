@@ -7,8 +7,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["CompiledDistances", "with_gradient"]
-
 
 class CompiledDistances(Protocol):
     """Compiled kernels for distances and for their gradients."""

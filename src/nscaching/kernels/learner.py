@@ -11,7 +11,6 @@ from torch import Tensor
 from nscaching.kernels.batch import Batch, Negatives
 from nscaching.kernels.losses import logistic, margin_ranking
 from nscaching.kernels.optimizers import (
-    BETAS,
     Learning,
     move,
     new_optimizer,
@@ -20,8 +19,6 @@ from nscaching.kernels.optimizers import (
 )
 from nscaching.kernels.state import State
 from nscaching.models import Model
-
-__all__ = ["BETAS", "AutogradLearner", "Learner", "Learning", "Scorer", "losses"]
 
 
 class Scorer(ABC):

@@ -7,8 +7,6 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["ALL_ENTITIES", "LOGISTIC_ZERO", "Objective", "logistic", "margin_ranking"]
-
 Objective = Literal["margin", "logistic", "shifted", "1vsall", "kvsall"]
 
 ALL_ENTITIES = ("1vsall", "kvsall")

@@ -12,11 +12,6 @@ from nscaching.kernels.losses import Objective
 from nscaching.kernels.state import State
 from nscaching.models import Model
 
-__all__ = [
-    "BETAS", "EPSILON", "Learning", "move", "new_optimizer", "optimizer_state",
-    "restore_optimizer",
-]  # fmt: skip
-
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's, as its authors recommend
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["bits", "gumbel", "stream", "uniform", "whole"]
-
 # A 32-bit mixing function: two odd multipliers between three shifts, each bit of the input flips
 # half of the output's. Steps of odd constants keep tick, key and index apart before it.
 MASK = 0xFFFFFFFF

@@ -13,12 +13,11 @@ from nscaching.kernels import random
 from nscaching.kernels.all_entities import OneVsAll
 from nscaching.kernels.batch import Batch, Negatives, plain_gather
 from nscaching.kernels.choose import repeated, select
-from nscaching.kernels.learner import AutogradLearner, Learner, Learning, Scorer
+from nscaching.kernels.learner import AutogradLearner, Learner, Scorer
+from nscaching.kernels.optimizers import Learning
 from nscaching.kernels.sorting import ordered
 from nscaching.models import Model, plain_distances
 from nscaching.settings import CacheSettings
-
-__all__ = ["CacheAccess", "CacheSide", "IsKnown", "Kernels", "Known"]
 
 # Purposes of the random numbers of a step.
 COIN, ENTITY, SLOT, HEAD_FRESH, HEAD_NOISE, TAIL_FRESH, TAIL_NOISE, CHOICE = range(8)

@@ -10,8 +10,6 @@ from torch import Tensor
 from nscaching.kernels.codes import KINDS, UNIT
 from nscaching.models import Form, Model
 
-__all__ = ["FLOAT", "INT", "LONG", "Learned", "against_all", "compiles", "learned", "size", "step"]
-
 FLOAT, INT, LONG = 4, 4, 8
 HEAP = 32 << 20  # smaller tables come from the C library's heap, which may not shrink afterwards
 

@@ -6,8 +6,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["ordered"]
-
 
 def ordered(numbers: Tensor) -> Tensor:
     """Return the numbers in ascending order along the last dimension."""

@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["State", "join", "part", "restore_random"]
-
 State = dict[str, Any]
 """Tensors and plain values by name. The names of a part begin with the part's name and a dot."""
 

@@ -19,8 +19,6 @@ from nscaching.registry import Registry
 if TYPE_CHECKING:
     from nscaching.data.graph import KnowledgeGraph
 
-__all__ = ["DIVERGED", "MODELS", "Form", "Model", "build", "finite"]
-
 DIVERGED = "the model gives scores that are not finite: its training diverged"
 
 

@@ -9,8 +9,6 @@ from nscaching.data.index import Side
 from nscaching.models.base import MODELS, Form, Model
 from nscaching.models.pairs import moduli, times
 
-__all__ = ["ComplEx"]
-
 
 @MODELS.register("ComplEx")
 class ComplEx(Model):

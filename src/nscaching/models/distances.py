@@ -7,8 +7,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["MODULI", "PIECE_BYTES", "Distances", "plain_distances"]
-
 # Gathered candidate rows [queries, K, D] are scored in pieces of this size: small enough for a
 # processor's cache, large enough that a GPU needs few launches.
 PIECE_BYTES = {"cpu": 2 << 20, "cuda": 1 << 30}

@@ -8,8 +8,6 @@ from torch import Tensor, nn
 from nscaching.data.index import Side
 from nscaching.models.base import MODELS, Form, Model
 
-__all__ = ["DistMult"]
-
 
 @MODELS.register("DistMult")
 class DistMult(Model):

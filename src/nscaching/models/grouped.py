@@ -7,8 +7,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["multiply"]
-
 # Vectors that share one copy of a matrix, at least and at most: fewer would spend the time on
 # copies, more on padding where relations have few vectors.
 LEAST, MOST = 16, 64

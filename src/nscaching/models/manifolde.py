@@ -10,8 +10,6 @@ from nscaching.data.index import Side
 from nscaching.models.base import MODELS, Model
 from nscaching.models.distances import Distances, plain_distances
 
-__all__ = ["ManifoldE", "ManifoldEHyperplane"]
-
 
 @MODELS.register("ManifoldE")
 class ManifoldE(Model):

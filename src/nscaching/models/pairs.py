@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["moduli", "times"]
-
 
 def times(a_re: Tensor, a_im: Tensor, b_re: Tensor, b_im: Tensor) -> tuple[Tensor, Tensor]:
     """Return real and imaginary part of a·b."""

@@ -9,8 +9,6 @@ from nscaching.data.index import Side
 from nscaching.models.base import MODELS, Form, Model
 from nscaching.models.grouped import multiply
 
-__all__ = ["RESCAL"]
-
 
 @MODELS.register("RESCAL")
 class RESCAL(Model):

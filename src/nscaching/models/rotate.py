@@ -11,8 +11,6 @@ from nscaching.data.index import Side
 from nscaching.models.base import MODELS, Form, Model
 from nscaching.models.pairs import times
 
-__all__ = ["RotatE"]
-
 
 @MODELS.register("RotatE")
 class RotatE(Model):

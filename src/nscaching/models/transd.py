@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from nscaching.data.index import Side
 from nscaching.models.base import MODELS, Form, Model
 
-__all__ = ["TransD"]
-
 
 @MODELS.register("TransD")
 class TransD(Model):

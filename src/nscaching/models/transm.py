@@ -11,8 +11,6 @@ from nscaching.data.graph import KnowledgeGraph
 from nscaching.models.base import MODELS
 from nscaching.models.transe import TransE
 
-__all__ = ["TransM"]
-
 
 @MODELS.register("TransM")
 class TransM(TransE):

@@ -11,8 +11,6 @@ from nscaching.data.graph import KnowledgeGraph
 from nscaching.models.base import MODELS
 from nscaching.models.transr import TransR
 
-__all__ = ["TranSparse"]
-
 LEAST_SPARSE = 0.3  # share of zeros θ_min in the matrix of the commonest relation
 
 

@@ -10,8 +10,6 @@ from nscaching.data.index import Side
 from nscaching.models.base import MODELS, Form, Model
 from nscaching.models.grouped import multiply
 
-__all__ = ["TransR"]
-
 
 @MODELS.register("TransR")
 class TransR(Model):

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-__all__ = ["MISPRINTS", "TABLES", "Measure", "PaperTable", "Row"]
-
 Row = tuple[str, str, str, str]
 """Data, model, sampler and start; the start is empty where the paper has no choice of start."""
 

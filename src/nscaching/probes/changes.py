@@ -12,8 +12,6 @@ from nscaching.data.index import Side
 from nscaching.kernels import Kernels
 from nscaching.kernels.state import State
 
-__all__ = ["ChangeMeter"]
-
 # Of each side at most this many keys are compared, chosen at random.
 KEYS = 512
 

@@ -6,10 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
-from nscaching.config import MOST, TrainConfig, check_type, flag, from_values
-from nscaching.errors import UserError
-
-__all__ = ["ProbeConfig"]
+from nscaching.config import MOST, TrainConfig, check_type, from_values
+from nscaching.errors import UserError, flag
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,6 @@ from torch import Tensor
 
 from nscaching.files import PARTIAL, append_lines, read_lines, read_tensors, save_tensors, writing
 
-__all__ = [
-    "SCORES", "SNAPSHOT", "SNAPSHOTS", "Snapshots", "append_scores", "read_scores",
-    "remove_snapshots", "save_snapshot",
-]  # fmt: skip
-
 SCORES, SNAPSHOTS = "scores.jsonl", "snapshots"
 SNAPSHOT = re.compile(rf"cache-(\d{{6,}})\.safetensors(?:{re.escape(PARTIAL)})?")
 

@@ -20,8 +20,6 @@ from nscaching.probes.watch import Watch, watched_triples
 from nscaching.samplers import Sampler
 from nscaching.samplers.cached import NSCaching
 
-__all__ = ["Finding", "Probes"]
-
 # A snapshot is copied on the GPU only if the free memory would hold this many copies.
 ROOM = 8
 

@@ -11,8 +11,6 @@ from nscaching.kernels.sorting import ordered
 from nscaching.kernels.state import State, join, part
 from nscaching.samplers import Sampler
 
-__all__ = ["RepeatMeter"]
-
 # Negatives kept of a window (8 bytes each, and as much again while they are counted). Of a larger
 # window, only the negatives in one part of all possible triples are kept.
 MOST_KEPT = 1 << 26

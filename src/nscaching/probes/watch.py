@@ -17,8 +17,6 @@ from nscaching.kernels.sorting import ordered
 from nscaching.models import Model, finite
 from nscaching.probes.config import ProbeConfig
 
-__all__ = ["QUANTILES", "TOP", "Watch", "watched_triples"]
-
 QUANTILES = 201
 """Probabilities 0, 0.005, …, 1."""
 TOP = 100

@@ -16,8 +16,6 @@ from nscaching.runs.escaping import markdown, visible
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-__all__ = ["command", "write_card"]
-
 TEMPLATE = Path(__file__).with_name("card.md")
 
 

@@ -22,8 +22,6 @@ from nscaching.files import (
 )  # fmt: skip
 from nscaching.kernels.state import State
 
-__all__ = ["CHECKPOINT", "CHECKPOINTS", "Checkpoints"]
-
 CHECKPOINTS = "checkpoints"
 CHECKPOINT = re.compile(rf"(\d{{6,}})\.safetensors(?:{re.escape(PARTIAL)})?")
 FORMAT = "1"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["duration"]
-
 
 def duration(seconds: float) -> str:
     """Write a time in seconds, minutes or hours."""

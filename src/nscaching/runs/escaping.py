@@ -6,8 +6,6 @@ import html
 import re
 import unicodedata
 
-__all__ = ["is_obeyed", "json_text", "markdown", "shorten", "visible"]
-
 # These characters turn the text after them around.
 BIDI = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
 # These characters are invisible, and no script needs them (some need U+200C and U+200D).

@@ -38,8 +38,6 @@ from nscaching.runs.graph_files import read_graph, write_graph
 from nscaching.runs.layout import CACHE, METRICS, MODEL, check_own, has_ended
 from nscaching.runs.settings import CONFIG, FORMAT, read_record, read_settings, write_config
 
-__all__ = ["Record", "RunFolder", "default_out", "resume_command"]
-
 Record = dict[str, Any]
 """One line of metrics.jsonl: an epoch, or a ranking of a split."""
 

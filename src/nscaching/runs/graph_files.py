@@ -15,8 +15,6 @@ from nscaching.data.names import refuse_repeats
 from nscaching.errors import UserError
 from nscaching.files import parse_json, read_tensors, read_text, save_tensors
 
-__all__ = ["TRIPLES", "VOCABULARY", "read_graph", "write_graph"]
-
 VOCABULARY, TRIPLES = "vocabulary.json", "triples.safetensors"
 NAMES = {"name": str, "entities": list, "relations": list, "labels": dict, "notes": list}
 

@@ -18,8 +18,6 @@ from nscaching.models import Model, finite
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-__all__ = ["cache_at", "inspect", "recorded_epochs", "scored"]
-
 MOST_NAMED = 10
 """How many names an error offers."""
 

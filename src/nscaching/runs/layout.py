@@ -11,10 +11,6 @@ from nscaching.runs.checkpoints import CHECKPOINT, CHECKPOINTS
 from nscaching.runs.graph_files import TRIPLES, VOCABULARY
 from nscaching.runs.settings import CONFIG
 
-__all__ = [
-    "CACHE", "CARD", "FILES", "METRICS", "MODEL", "PLOT", "REPORT", "check_own", "has_ended",
-]  # fmt: skip
-
 METRICS = "metrics.jsonl"
 MODEL, CACHE = "model.safetensors", "cache.safetensors"
 CARD, PLOT, REPORT = "README.md", "training.png", "report.html"

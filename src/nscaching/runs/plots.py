@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from nscaching.runs.run import Run
 
-__all__ = ["COLOURS", "plain", "plot_comparison", "plot_run"]
-
 # Distinguishable with the common kinds of colour blindness (Okabe and Ito).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 

@@ -33,8 +33,6 @@ from nscaching.runs.plots import plot_run
 from nscaching.runs.settings import CONFIG, read_probes, read_record
 from nscaching.runs.start import built_model
 
-__all__ = ["Run"]
-
 RANKINGS = {"links": evaluate, "relations": evaluate_relations}
 OF_A_RELATION = {"entities": classify_entities, "linking": link_entities}
 

@@ -14,8 +14,6 @@ from nscaching.data.graph import KnowledgeGraph, Source
 from nscaching.errors import UserError
 from nscaching.probes import ProbeConfig
 
-__all__ = ["CONFIG", "FORMAT", "read_probes", "read_record", "read_settings", "write_config"]
-
 CONFIG = "config.toml"
 
 FORMAT = 1

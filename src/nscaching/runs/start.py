@@ -11,8 +11,6 @@ from nscaching.errors import UserError
 from nscaching.models import Model, build
 from nscaching.runs.folder import RunFolder
 
-__all__ = ["built_model", "warm_start"]
-
 
 def warm_start(
     flag: str, path: str, graph: KnowledgeGraph, model: str, dim: int

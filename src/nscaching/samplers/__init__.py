@@ -1,5 +1,6 @@
 """Negative samplers; ``SAMPLERS`` finds them by name."""
 
-from nscaching.samplers.base import SAMPLERS, Negatives, Sampler
+from nscaching.kernels.batch import Negatives
+from nscaching.samplers.base import SAMPLERS, Sampler
 
 __all__ = ["SAMPLERS", "Negatives", "Sampler"]

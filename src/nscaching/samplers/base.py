@@ -18,8 +18,6 @@ from nscaching.models import Model
 from nscaching.registry import Registry
 from nscaching.samplers.draws import Draws
 
-__all__ = ["SAMPLERS", "Negatives", "Sampler"]
-
 
 class Sampler(ABC):
     """Makes negatives for a batch. One object serves one training run."""

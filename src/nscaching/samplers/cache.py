@@ -29,8 +29,6 @@ from nscaching.models import Model
 from nscaching.samplers.draws import Draws, SideRule
 from nscaching.settings import CacheSettings, Strategy
 
-__all__ = ["NegativeCache", "ScoreFunction"]
-
 Score = Callable[[Tensor, Tensor, Tensor], Tensor]
 """score(h, r, t) of ids whose shapes broadcast; the higher, the more plausible."""
 

@@ -19,8 +19,6 @@ from nscaching.samplers.base import SAMPLERS, Sampler
 from nscaching.samplers.cache import NegativeCache
 from nscaching.samplers.draws import Draws
 
-__all__ = ["NSCaching"]
-
 
 @SAMPLERS.register("nscaching")
 class NSCaching(Sampler):

@@ -15,8 +15,6 @@ from nscaching.kernels.batch import Batch
 from nscaching.kernels.choose import select
 from nscaching.kernels.state import State, restore_random
 
-__all__ = ["Draws", "SideRule"]
-
 SideRule = Literal["bernoulli", "uniform"]
 
 # Pairs (key, entity) that a choice among all entities holds in memory at once.

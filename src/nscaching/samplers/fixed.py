@@ -9,8 +9,6 @@ from nscaching.kernels.batch import Batch, Negatives
 from nscaching.models import Model
 from nscaching.samplers.base import SAMPLERS, Sampler
 
-__all__ = ["Bernoulli", "NoSampler", "SelfAdversarial", "Uniform"]
-
 
 @SAMPLERS.register("uniform")
 class Uniform(Sampler):

@@ -17,8 +17,6 @@ from nscaching.kernels.state import State, join, part
 from nscaching.models import Form, Model, build
 from nscaching.samplers.base import SAMPLERS, Sampler
 
-__all__ = ["IGAN", "KBGAN", "Generating"]
-
 
 def draw_by_chance(chance: Tensor, uniform: Tensor) -> Tensor:
     """Draw columns [B, K] of chances [B, C] by numbers [B, K] of (0, 1), with replacement.

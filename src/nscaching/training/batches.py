@@ -13,8 +13,6 @@ from nscaching.data.index import Side
 from nscaching.kernels.batch import Batch, Gather, plain_gather
 from nscaching.kernels.state import State
 
-__all__ = ["TrainingTriples"]
-
 
 class TrainingTriples:
     """The training split as int64 columns; every pass has a new random order."""

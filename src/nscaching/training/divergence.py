@@ -8,8 +8,6 @@ from typing import Any
 from nscaching.config import TrainConfig
 from nscaching.errors import Diverged, flag
 
-__all__ = ["check_finite"]
-
 # The sums of a batch are 32-bit numbers, which end at 3e38.
 LARGE_MARGIN = 1e30
 # Beyond these strengths a penalty pulls harder than the triples do.

@@ -6,8 +6,6 @@ import warnings
 from enum import Enum
 from typing import Any
 
-__all__ = ["Listener", "Stage"]
-
 
 class Stage(Enum):
     """The part of a training run that makes progress. The value is a label for people to read."""

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["disk_available", "gpu_available", "memory_available", "memory_held"]
-
 
 def memory_available(
     proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")

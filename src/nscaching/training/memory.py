@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from nscaching.config import TrainConfig, flag
+from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.evaluation.ranking import chunk_size
 from nscaching.kernels import choose_device, choose_kernels
 from nscaching.kernels.codes import FORMS
@@ -20,8 +20,6 @@ from nscaching.models import Model, build
 from nscaching.samplers import SAMPLERS
 from nscaching.training import machine
 from nscaching.training.objective import choose_objective
-
-__all__ = ["Item", "Statement", "advice", "check", "readable", "refusal"]
 
 Place = Literal["memory", "GPU memory", "disk"]
 

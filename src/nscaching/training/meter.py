@@ -9,8 +9,6 @@ import torch
 
 from nscaching.kernels.state import State
 
-__all__ = ["EpochMeter"]
-
 
 class EpochMeter:
     """Means over an epoch; the sums stay on the device, so that no step waits for a number."""

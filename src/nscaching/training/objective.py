@@ -8,8 +8,6 @@ from nscaching.kernels.losses import ALL_ENTITIES, Objective
 from nscaching.models import Model
 from nscaching.samplers import SAMPLERS
 
-__all__ = ["choose_objective", "penalty"]
-
 
 def penalty(config: TrainConfig, model: Model) -> float:
     """Return the penalty λ, by the model's family where the configuration leaves it open.

@@ -24,8 +24,6 @@ from nscaching.training.trainer import Trainer
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-__all__ = ["Recorder"]
-
 # Where writing a checkpoint takes long, checkpoints are rarer: they take this share of the time.
 SHARE = 0.05
 

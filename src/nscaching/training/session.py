@@ -14,8 +14,6 @@ from nscaching.runs.checkpoints import Checkpoints
 from nscaching.runs.folder import RunFolder
 from nscaching.training.listener import Listener
 
-__all__ = ["CHECKPOINT_SECONDS", "Session", "torch_settings"]
-
 CHECKPOINT_SECONDS = 60.0
 """Seconds between checkpoints, unless the caller asks for others."""
 

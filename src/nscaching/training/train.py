@@ -32,8 +32,6 @@ from nscaching.training.recorder import Recorder
 from nscaching.training.session import CHECKPOINT_SECONDS, Session, torch_settings
 from nscaching.training.trainer import Starts, Trainer
 
-__all__ = ["differences", "resume", "train"]
-
 # The settings that name a class, or are one in Python.
 NAMED: dict[str, Registry[Any]] = {"model": MODELS, "sampler": SAMPLERS, "generator": MODELS}
 

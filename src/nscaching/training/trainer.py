@@ -35,8 +35,6 @@ from nscaching.training.listener import Stage
 from nscaching.training.meter import EpochMeter
 from nscaching.training.objective import choose_objective, penalty
 
-__all__ = ["Report", "Starts", "Trainer"]
-
 Record = dict[str, Any]
 """A line of metrics.jsonl: an epoch, or a ranking of a split."""
 

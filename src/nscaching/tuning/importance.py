@@ -16,8 +16,6 @@ from nscaching.tuning.space import Part, Space, short
 if TYPE_CHECKING:
     from nscaching.tuning.result import Trial
 
-__all__ = ["Marginal", "importance", "marginals"]
-
 # With fewer trials, or fewer than two for each hyperparameter, importances are noise.
 FEWEST = 8
 PIECES = 4  # of a range

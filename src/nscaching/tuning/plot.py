@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from nscaching.tuning.result import Trial, Tuning
 
-__all__ = ["plot_tuning"]
-
 BLUE, ORANGE, GREEN, *_ = COLOURS
 GREY = "#9A9A9A"
 ACROSS = 4  # slices in a row

@@ -21,8 +21,6 @@ from nscaching.files import write_text
 from nscaching.tuning.importance import Marginal, importance, marginals
 from nscaching.tuning.space import Space
 
-__all__ = ["BEST", "FAILED", "PLOT", "TRIALS", "Trial", "Tuning", "default_out", "trials_of"]
-
 BEST, TRIALS, PLOT = "best.toml", "trials.csv", "tuning.png"
 FAILED = "failed"
 """Attribute of a failed trial in optuna's study: the reason."""

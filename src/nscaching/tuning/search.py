@@ -11,9 +11,9 @@ import optuna
 import torch
 from optuna.trial import TrialState
 
-from nscaching.config import TrainConfig, flag
+from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.errors import UserError, user_path
+from nscaching.errors import UserError, flag, user_path
 from nscaching.kernels.dispatch import choose_device
 from nscaching.models import MODELS
 from nscaching.runs.folder import Record, RunFolder
@@ -25,8 +25,6 @@ from nscaching.tuning import EPOCHS
 from nscaching.tuning.result import FAILED, Tuning, trials_of
 from nscaching.tuning.space import as_toml, make_space, size
 from nscaching.tuning.study import check_folder, ended, open_study
-
-__all__ = ["Search", "Watch"]
 
 # A search may continue on another device: these settings do not identify the search.
 PLACE = ("device", "kernels", "threads")

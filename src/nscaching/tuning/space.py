@@ -9,14 +9,12 @@ from typing import Any, get_args
 
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from nscaching.config import HINTS, TrainConfig, check_type, flag, read_toml
-from nscaching.errors import UserError, unknown, user_path
+from nscaching.config import HINTS, TrainConfig, check_type, read_toml
+from nscaching.errors import UserError, flag, unknown, user_path
 from nscaching.models import MODELS
 from nscaching.registry import refuse_outside_code
 from nscaching.samplers import SAMPLERS
 from nscaching.training.objective import choose_objective
-
-__all__ = ["Part", "Space", "as_toml", "make_space", "short", "size"]
 
 Part = CategoricalDistribution | FloatDistribution | IntDistribution
 Space = dict[str, Part]

@@ -23,8 +23,6 @@ from nscaching.errors import UserError, flag
 from nscaching.files import FolderLock, regular_file
 from nscaching.tuning.space import Space
 
-__all__ = ["JOURNAL", "check_folder", "ended", "open_study"]
-
 JOURNAL = "study.journal"
 NAME = "tuning"
 SEARCH = "search"  # attribute of the study: data, space and settings of the search

@@ -13,8 +13,6 @@ from nscaching.cli.tables import print_json
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-__all__ = ["AskRun", "Json", "RunPath", "RunPaths", "Trust", "Verb", "Where"]
-
 Where = Annotated[
     Positional[str],
     arg(metavar="WHERE", help="A known data set, a folder with train/valid/test, or a file."),

@@ -12,8 +12,6 @@ from nscaching.cli.verbs.evaluate import largest_parts, say_more
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-__all__ = ["Classify"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Classify(AskRun):

@@ -14,8 +14,6 @@ from nscaching.errors import UserError, user_path
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-__all__ = ["Compare", "comparison", "draw_comparison", "print_comparison", "summary"]
-
 
 @dataclass(frozen=True)
 class Compare:

@@ -8,8 +8,6 @@ from typing import Any
 from nscaching.cli.tables import print_json, print_table, say
 from nscaching.cli.verbs._base import Json
 
-__all__ = ["Datasets"]
-
 
 @dataclass(frozen=True)
 class Datasets:

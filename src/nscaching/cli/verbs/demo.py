@@ -17,8 +17,6 @@ from nscaching.errors import UserError, user_path
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-__all__ = ["Demo", "print_results"]
-
 SAMPLERS = ("nscaching", "bernoulli")
 # Each has an answer in the test split, which training never sees.
 QUESTIONS = (

@@ -11,8 +11,6 @@ from tyro.conf import Positional, arg
 from nscaching.cli.verbs._base import Json, Trust
 from nscaching.paper.figures import KINDS, Kind
 
-__all__ = ["Figures"]
-
 
 @dataclass(frozen=True)
 class Figures:

@@ -12,8 +12,6 @@ from nscaching.errors import UserError
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-__all__ = ["Evaluate", "largest_parts", "say_more"]
-
 MOST = 12
 """The number of relations or classes that a table shows."""
 

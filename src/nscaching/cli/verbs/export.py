@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from nscaching.cli.tables import print_json, say
 from nscaching.cli.verbs._base import Json, RunPath, Trust
 
-__all__ = ["Export"]
-
 
 @dataclass(frozen=True)
 class Export:

@@ -13,8 +13,6 @@ from nscaching.runs.escaping import shorten
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-__all__ = ["Inspect"]
-
 LONGEST = 80
 """Characters of a name that are shown; JSON has all of them."""
 

@@ -14,8 +14,6 @@ from nscaching.cli.verbs.predict import numbered
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-__all__ = ["Neighbours"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbours(AskRun):

@@ -12,8 +12,6 @@ from nscaching.data.readers.prefixes import is_short_form
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-__all__ = ["Predict", "numbered", "print_answers"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Predict(AskRun):

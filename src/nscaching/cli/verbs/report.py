@@ -11,8 +11,6 @@ from nscaching.cli.verbs._base import AskRun
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-__all__ = ["Report"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Report(AskRun):

@@ -11,8 +11,6 @@ from nscaching.cli.verbs._base import Json
 from nscaching.errors import UserError, user_path
 from nscaching.paper.reproduce.selection import Selection
 
-__all__ = ["Presets", "Reproduce"]
-
 
 @dataclass(frozen=True)
 class Presets:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from nscaching.runs.run import Run
     from nscaching.training.memory import Statement
 
-__all__ = ["Train", "print_memory"]
-
 # The flags that go with --resume: none of them changes the steps that are done.
 RESUMABLE = {
     "checkpoint_every",

@@ -11,8 +11,6 @@ from nscaching.cli.verbs._base import Json, Trust
 from nscaching.config import TrainConfig
 from nscaching.tuning import EPOCHS, prepare
 
-__all__ = ["Tune"]
-
 
 @dataclass(frozen=True)
 class Tune:

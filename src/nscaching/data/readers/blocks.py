@@ -11,8 +11,6 @@ from pathlib import Path
 
 from nscaching.errors import UserError
 
-__all__ = ["Progress", "filled_lines", "lines_of", "read_blocks", "shown"]
-
 Progress = Callable[[str, int, int], None]
 """Called with (the task, units done, units in all)."""
 

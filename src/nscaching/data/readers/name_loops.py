@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-__all__ = ["EMPTY", "MOST_STEPS", "number"]
-
 MOST_STEPS = 4096  # of one search; a longer one means that names were chosen to collide
 EMPTY = np.int64(-1)
 LOW = np.int64(2**32 - 1)

@@ -17,8 +17,6 @@ from nscaching.data.index import Ids
 from nscaching.data.readers.blocks import Progress, filled_lines, read_blocks, shown
 from nscaching.errors import UserError
 
-__all__ = ["read_openke_ids", "read_openke_labelled", "read_openke_names"]
-
 
 def read_openke_names(path: Path) -> list[str]:
     """Read ``name id`` lines after a count; the ids must be 0 … count−1, each once."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["Prefixes", "is_short_form"]
-
 W3, PURL, DBPEDIA = "http://www.w3.org", "http://purl.org", "http://dbpedia.org"
 WIKIDATA = "http://www.wikidata.org"
 WELL_KNOWN = {

@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from nscaching.data.index import Ids, Longs
 
-__all__ = ["BulkNames", "NameTable", "QuickTable", "quick_lines"]
-
 BULK_AFTER = 3
 
 CONTROLS = bytes(code for code in range(256) if code < 32 or code == 127)

@@ -12,13 +12,12 @@ import numpy as np
 from nscaching.data.index import Ids
 from nscaching.data.readers.blocks import CONTROL, LINE_LIMIT, Progress, read_blocks
 from nscaching.data.readers.prefixes import Prefixes
-from nscaching.data.readers.table import NameTable, file_suffix
+from nscaching.data.readers.quick_table import NameTable
+from nscaching.data.readers.table import file_suffix
 from nscaching.errors import UserError, flag
 
 if TYPE_CHECKING:
     from types import ModuleType
-
-__all__ = ["RDF_SUFFIXES", "RdfReader", "is_rdf"]
 
 RDF_SUFFIXES = (".nt", ".ttl", ".nq")
 NOT_READ = (".rdf", ".owl", ".xml", ".trig", ".jsonld", ".n3")

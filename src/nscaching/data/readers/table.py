@@ -22,8 +22,6 @@ from nscaching.data.readers.blocks import (
 from nscaching.data.readers.quick_table import NameTable, QuickTable
 from nscaching.errors import UserError
 
-__all__ = ["TABLE_SUFFIXES", "NameTable", "file_suffix", "read_labels", "read_triples"]
-
 TABLE_SUFFIXES = (".tsv", ".csv", ".txt")
 HEADERS = {("head", "relation", "tail"), ("subject", "predicate", "object"), ("h", "r", "t")}
 

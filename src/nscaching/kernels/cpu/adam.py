@@ -10,8 +10,6 @@ from nscaching.kernels.cpu.vectors import ONE, TINY, ZERO, add, dot
 from nscaching.kernels.optimizers import BETAS
 from nscaching.kernels.optimizers import EPSILON as SMALL
 
-__all__ = ["group", "update"]
-
 # Shares of the new gradient in its mean and of its square in the mean square; β₂; ε.
 FRESH_1, FRESH_2 = (np.float32(1 - beta) for beta in BETAS)
 BETA_2, EPSILON = np.float32(BETAS[1]), np.float32(SMALL)

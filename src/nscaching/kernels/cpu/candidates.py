@@ -16,8 +16,6 @@ from nscaching.kernels.cpu.forms import ask, ask_back, penalise, project, projec
 from nscaching.kernels.cpu.random import COMPILE
 from nscaching.kernels.cpu.vectors import AHEAD, ONE, ZERO, add, distance, dot, fetch
 
-__all__ = ["by_entity", "by_query", "score"]
-
 
 @njit(**COMPILE)
 def score(

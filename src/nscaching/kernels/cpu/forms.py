@@ -13,8 +13,6 @@ from nscaching.kernels.codes import COMPLEX, DISTMULT, TRANSE, TRANSH
 from nscaching.kernels.cpu.random import COMPILE
 from nscaching.kernels.cpu.vectors import ONE, TINY, ZERO, conj_times, dot, times
 
-__all__ = ["ask", "ask_back", "penalise", "project", "project_back", "queries"]
-
 
 @njit(**COMPILE)
 def project(kind, row, shift, v, out):

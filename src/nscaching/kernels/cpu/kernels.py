@@ -15,12 +15,11 @@ from nscaching.kernels.cpu import refresh as cpu_refresh
 from nscaching.kernels.cpu.learner import NO_ROWS, NONE, Array, NumbaLearner
 from nscaching.kernels.cpu.threads import Threads
 from nscaching.kernels.distances import with_gradient
-from nscaching.kernels.learner import Learner, Learning, Scorer
+from nscaching.kernels.learner import Learner, Scorer
+from nscaching.kernels.optimizers import Learning
 from nscaching.kernels.reference import CacheAccess, Kernels, Known
 from nscaching.models import Form, Model
 from nscaching.settings import CacheSettings
-
-__all__ = ["NumbaKernels"]
 
 COMPILING = event.TimingListener()  # type: ignore[no-untyped-call]
 event.register("numba:compile", COMPILING)  # type: ignore[no-untyped-call]

@@ -14,13 +14,10 @@ from nscaching.kernels.batch import Batch, Negatives
 from nscaching.kernels.compiled import CompiledLearner
 from nscaching.kernels.cpu import adam, candidates, forms, step
 from nscaching.kernels.cpu.threads import Threads
-from nscaching.kernels.learner import Learning
 from nscaching.kernels.losses import LOGISTIC_ZERO
-from nscaching.kernels.optimizers import BETAS
+from nscaching.kernels.optimizers import BETAS, Learning
 from nscaching.kernels.state import State
 from nscaching.models import Model
-
-__all__ = ["NONE", "NO_ROWS", "Array", "NumbaLearner"]
 
 Array = npt.NDArray[Any]
 Group = tuple[int, Array, Array, Array]

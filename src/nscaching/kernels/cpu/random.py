@@ -10,8 +10,6 @@ from numba.extending import intrinsic
 
 from nscaching.kernels import random
 
-__all__ = ["COMPILE", "bits", "gumbel", "mix", "stream_of"]
-
 # No Python lock; cached on disk; sums may be reordered, but infinities and NaN stay.
 # Division by zero gives infinity as in numpy: a check for it would keep loops from vectorising.
 COMPILE: dict[str, Any] = {

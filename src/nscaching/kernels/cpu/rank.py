@@ -8,8 +8,6 @@ from numba import njit
 from nscaching.kernels.cpu.random import COMPILE
 from nscaching.models import MODULI
 
-__all__ = ["count", "distances", "slopes"]
-
 # Rows that fit a core's cache while every query passes over them.
 BLOCK = 64
 

@@ -9,8 +9,6 @@ from nscaching.kernels.codes import DISTANCE, DOT, SHIFTED, TOP, UNIFORM
 from nscaching.kernels.cpu.random import COMPILE, bits, gumbel, stream_of
 from nscaching.kernels.cpu.vectors import AHEAD, ONE, TINY, ZERO, distance, dot, fetch
 
-__all__ = ["refresh"]
-
 # Stands for infinite scores: unlike infinity, it can be halved.
 LARGEST = np.float32(3.4028234e38)
 

@@ -14,9 +14,6 @@ from nscaching.kernels.cpu.forms import penalise, project, project_back
 from nscaching.kernels.cpu.random import COMPILE
 from nscaching.kernels.cpu.vectors import ONE, ZERO, conj_times, times
 
-__all__ = ["gradients"]
-
-
 # Translational models: f = −‖P(h) + r − P(t)‖ with a projection P.
 
 

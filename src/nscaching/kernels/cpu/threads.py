@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["Threads", "torch_threads"]
-
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:

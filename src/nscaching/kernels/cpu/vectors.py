@@ -16,8 +16,6 @@ from numba.extending import intrinsic
 from nscaching.kernels.cpu.random import COMPILE
 from nscaching.models import MODULI
 
-__all__ = ["AHEAD", "ONE", "TINY", "ZERO", "add", "conj_times", "distance", "dot", "fetch", "times"]
-
 ZERO, ONE = np.float32(0), np.float32(1)
 TINY = np.float32(1e-12)  # the least length that a vector is divided by
 

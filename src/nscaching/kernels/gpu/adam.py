@@ -8,8 +8,6 @@ import triton.language as tl
 from nscaching.kernels import optimizers
 from nscaching.kernels.gpu.step import UNITS
 
-__all__ = ["adam", "finish"]
-
 # Shares of the new gradient in its mean and of its square in the mean square; β₂; ε.
 FRESH_1, FRESH_2 = (tl.constexpr(1 - beta) for beta in optimizers.BETAS)
 BETA_2, EPSILON = tl.constexpr(optimizers.BETAS[1]), tl.constexpr(optimizers.EPSILON)

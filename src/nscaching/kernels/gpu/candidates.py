@@ -13,8 +13,6 @@ from nscaching.kernels.gpu.forms import COMPLEX, DISTMULT, TRANSD, TRANSE, conj_
 from nscaching.kernels.gpu.scores import scores
 from nscaching.kernels.gpu.step import add_whole, length, project, project_back, slope_of
 
-__all__ = ["gradients", "score"]
-
 
 @triton.jit
 def score(

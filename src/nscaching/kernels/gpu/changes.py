@@ -5,8 +5,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["new_elements"]
-
 
 @triton.jit
 def new_elements(ids, keys, before, out, N1, C: tl.constexpr):

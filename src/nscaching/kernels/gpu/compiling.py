@@ -6,8 +6,6 @@ from typing import Any
 
 import triton
 
-__all__ = ["COMPILING", "Stopwatch"]
-
 
 class Stopwatch:
     """A listener that adds up the seconds of each kernel compiled or loaded from disk."""

@@ -8,8 +8,6 @@ import triton.language as tl
 from nscaching.kernels.gpu.forms import COMPLEX
 from nscaching.kernels.gpu.step import add_whole
 
-__all__ = ["penalise"]
-
 
 @triton.jit
 def penalise_row(

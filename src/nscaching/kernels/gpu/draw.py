@@ -8,8 +8,6 @@ import triton.language as tl
 from nscaching.kernels.gpu.random import bits, gumbel, start_of, stream_of, uniform
 from nscaching.kernels.gpu.scores import scores
 
-__all__ = ["draw", "draw_by_score", "gather"]
-
 
 @triton.jit
 def gather(columns, row, out, n, B, BLOCK: tl.constexpr):

@@ -7,8 +7,6 @@ import triton.language as tl
 
 from nscaching.kernels import codes
 
-__all__ = ["COMPLEX", "DISTMULT", "GIVEN", "TRANSD", "TRANSE", "TRANSH", "conj_times", "times"]
-
 # GIVEN: a model without its own kernels gives its query vectors.
 DISTMULT, COMPLEX = tl.constexpr(codes.DISTMULT), tl.constexpr(codes.COMPLEX)
 TRANSE, TRANSH, TRANSD = (tl.constexpr(c) for c in (codes.TRANSE, codes.TRANSH, codes.TRANSD))

@@ -22,7 +22,8 @@ from nscaching.kernels.gpu.launch import CHUNK, warps_of
 from nscaching.kernels.gpu.learner import TritonLearner
 from nscaching.kernels.gpu.random import fill
 from nscaching.kernels.gpu.replay import Replay
-from nscaching.kernels.learner import Learner, Learning, Scorer
+from nscaching.kernels.learner import Learner, Scorer
+from nscaching.kernels.optimizers import Learning
 from nscaching.kernels.reference import (
     COIN,
     ENTITY,
@@ -34,8 +35,6 @@ from nscaching.kernels.reference import (
     Step,
 )
 from nscaching.models import MODULI, Form, Model
-
-__all__ = ["INTERPRETED", "TritonKernels"]
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Whether Triton runs kernels in Python, on the CPU, which is for tests."""

@@ -8,8 +8,6 @@ import triton
 
 from nscaching.models import Form
 
-__all__ = ["CHUNK", "warps_of"]
-
 # Numbers of each candidate's row that a kernel holds at once; more warps or longer pieces were
 # slower on an H200.
 CHUNK = 16

@@ -13,13 +13,10 @@ from nscaching.kernels.codes import COMPLEX, FORMS
 from nscaching.kernels.compiled import CompiledLearner
 from nscaching.kernels.gpu import adam, candidates, cubes, step
 from nscaching.kernels.gpu.launch import CHUNK, warps_of
-from nscaching.kernels.learner import Learning
 from nscaching.kernels.losses import LOGISTIC_ZERO
-from nscaching.kernels.optimizers import BETAS
+from nscaching.kernels.optimizers import BETAS, Learning
 from nscaching.kernels.state import State
 from nscaching.models import Model
-
-__all__ = ["TritonLearner"]
 
 # Partial sums of squares that one program adds up by itself.
 MOST_PARTIAL = 8192

@@ -7,8 +7,6 @@ import triton.language as tl
 
 from nscaching.kernels import random
 
-__all__ = ["bits", "fill", "gumbel", "mix", "start_of", "stream_of", "uniform"]
-
 MIX_1, MIX_2 = tl.constexpr(random.MIX_1), tl.constexpr(random.MIX_2)
 STEP_TICK = tl.constexpr(random.STEP_TICK)
 STEP_KEY, STEP_INDEX = tl.constexpr(random.STEP_KEY), tl.constexpr(random.STEP_INDEX)

@@ -7,8 +7,6 @@ import triton.language as tl
 
 from nscaching import models
 
-__all__ = ["MODULI", "count", "distances", "shifted_distances", "slopes"]
-
 MODULI = tl.constexpr(models.MODULI)
 
 

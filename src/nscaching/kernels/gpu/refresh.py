@@ -8,8 +8,6 @@ import triton.language as tl
 from nscaching.kernels.gpu.random import bits, gumbel, start_of, stream_of
 from nscaching.kernels.gpu.scores import scores
 
-__all__ = ["claim", "refresh"]
-
 
 @triton.jit
 def claim(key, owner, B, BLOCK: tl.constexpr):

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from nscaching.kernels.reference import Step
 
-__all__ = ["Replay"]
-
 
 class Replay:
     """A step as CUDA graphs: launching its kernels one by one takes longer than running them.

@@ -8,8 +8,6 @@ import triton.language as tl
 from nscaching.kernels.gpu.forms import COMPLEX, GIVEN, TRANSD, TRANSE, TRANSH, times
 from nscaching.kernels.gpu.rank import MODULI
 
-__all__ = ["scores"]
-
 
 @triton.jit
 def shift_of_anchor(a, shift, v, D: tl.constexpr, CHUNK: tl.constexpr, KIND: tl.constexpr):

@@ -21,8 +21,6 @@ from nscaching.kernels.gpu.forms import (
     times,
 )
 
-__all__ = ["UNITS", "gradients"]
-
 UNITS = tl.constexpr(float(2**36))
 # The most that a program adds to a gradient at once: a row has room for 2¹⁵ such sums. (A batch
 # with many negatives may add more, but sums so large occur only where a training diverges.)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.text import Text
 
-__all__ = ["plain", "write"]
-
 WIDTH = 9.0  # inches: shown 900 pixels wide, text of 10 points is 14 pixels high
 NARROWEST = 2.25  # inches of a column: with more of them, a page is wider
 LETTERS = 11  # per inch of a title

@@ -18,11 +18,6 @@ from nscaching.probes.files import read_scores
 from nscaching.runs.folder import Record, RunFolder
 from nscaching.runs.run import Run
 
-__all__ = [
-    "Log", "by_sampler", "grouped", "in_order", "labels", "note_differences", "ranked_split",
-    "read", "same_settings", "shown",
-]  # fmt: skip
-
 SAMPLERS = {"bernoulli": "Bernoulli", "igan": "IGAN", "kbgan": "KBGAN", "nscaching": "NSCaching"}
 # Settings that do not tell one line from another.
 SILENT = {"device", "threads", "kernels", "pretrain", "generator_pretrain"}

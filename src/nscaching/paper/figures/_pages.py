@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["MOST_POINTS", "Line", "Page", "Panel", "Row", "Table", "evenly"]
-
 MOST_POINTS = 300  # of a line: more than a reader sees, few enough for a file in a repository
 
 Row = dict[str, Any]

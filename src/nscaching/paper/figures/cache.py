@@ -8,8 +8,6 @@ from nscaching.errors import UserError
 from nscaching.paper.figures._logs import Log, shown
 from nscaching.paper.figures._pages import Page, Row, Table, evenly
 
-__all__ = ["pages"]
-
 SHOWN = 5
 """Entities of an epoch in the image, drawn by seed; the CSV file has all."""
 MOST_EPOCHS = 25

@@ -7,8 +7,6 @@ import statistics
 from nscaching.paper.figures._logs import Log, by_sampler, grouped, in_order, ranked_split
 from nscaching.paper.figures._pages import Line, Page, Panel, Row, evenly
 
-__all__ = ["pages"]
-
 MEASURES = {"mrr": "MRR", "hits@10": "Hit@10"}
 LONG = 2.0  # seconds
 SPREAD = 30  # times are drawn on logarithmic axes where those of a panel differ by more than this

@@ -19,8 +19,6 @@ from nscaching.probes.files import SCORES
 from nscaching.runs.escaping import shorten
 from nscaching.runs.folder import Record
 
-__all__ = ["pages"]
-
 MOST_LINES = 8
 QUANTILES, TOP = 101, 40  # points of a line: all over, and more of them where negatives are rare
 

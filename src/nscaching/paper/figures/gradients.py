@@ -6,8 +6,6 @@ from nscaching.errors import UserError
 from nscaching.paper.figures._logs import Log, by_sampler, grouped, in_order
 from nscaching.paper.figures._pages import Line, Page, Panel, Row, evenly
 
-__all__ = ["pages"]
-
 MOST_COLUMNS = 3
 
 

@@ -18,8 +18,6 @@ from nscaching.paper.figures._logs import (
 from nscaching.paper.figures._pages import Line, Page, Panel, Row
 from nscaching.runs.folder import Record
 
-__all__ = ["pages"]
-
 Size = Literal["n1", "n2"]
 OTHER: dict[Size, Size] = {"n1": "n2", "n2": "n1"}
 NOT_TOLD = {"seed", "n1", "n2"}

@@ -9,8 +9,6 @@ from nscaching.errors import UserError
 from nscaching.paper.figures._logs import Log, grouped, labels, note_differences, ranked_split
 from nscaching.paper.figures._pages import Line, Page, Panel, Row
 
-__all__ = ["pages"]
-
 # Measure of an epoch → the words beside its axis, and the flag that records it.
 MEASURES = {
     "repeat_ratio": ("repeat ratio RR\n(share of negatives)", "--probe-repeats 20"),

@@ -32,10 +32,6 @@ from nscaching.runs.run import Run
 from nscaching.training.listener import Listener
 from nscaching.training.train import train
 
-__all__ = [
-    "ReproduceListener", "clear", "device_name", "recorded", "train_cell",
-]  # fmt: skip
-
 
 class ReproduceListener(Listener):
     """The callbacks of ``reproduce``, which may stop the work. Override the methods you need."""

@@ -22,8 +22,6 @@ from nscaching.paper.reproduce.time_left import expected_seconds
 from nscaching.runs.duration import duration
 from nscaching.runs.layout import CARD
 
-__all__ = ["Outcome", "reproduce"]
-
 
 @dataclass
 class Outcome:

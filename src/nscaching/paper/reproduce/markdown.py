@@ -11,8 +11,6 @@ from nscaching.paper.reproduce.plan import PROTOCOLS, Cell
 from nscaching.paper.reproduce.results import Results
 from nscaching.paper.reproduce.rows import Row, Summary
 
-__all__ = ["check_own", "left_out", "markdown"]
-
 MADE = "<!-- Made by nscaching reproduce"
 
 

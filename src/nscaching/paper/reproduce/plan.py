@@ -19,8 +19,6 @@ from nscaching.paper.published import PaperTable
 from nscaching.paper.reproduce.selection import Selection
 from nscaching.samplers import SAMPLERS
 
-__all__ = ["PROTOCOLS", "STARTS_FROM", "Cell", "Training", "fingerprint", "paper_epochs", "plan"]
-
 PROTOCOLS: dict[presets.Variant, str] = {
     "paper": "paper's protocol",
     "cache": "tuned for the cache",

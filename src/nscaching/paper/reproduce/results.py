@@ -17,8 +17,6 @@ from nscaching.paper.published import TABLES, PaperTable
 from nscaching.paper.reproduce.plan import Cell, Training, fingerprint
 from nscaching.runs.checkpoints import Checkpoints
 
-__all__ = ["Line", "Result", "Results"]
-
 Line = dict[str, Any]
 """A training: its cell, all settings, results, seconds, machine, versions and date."""
 

@@ -21,8 +21,6 @@ from nscaching.paper.reproduce.plan import (
 from nscaching.paper.reproduce.results import Line, Result, Results
 from nscaching.runs.duration import duration
 
-__all__ = ["Figure", "Row", "Summary", "rows", "summaries"]
-
 FAR_BELOW = 0.03
 # The order of rows; what is not named comes last.
 SAMPLERS = (PRETRAINED, "bernoulli", "kbgan", "nscaching", "igan")

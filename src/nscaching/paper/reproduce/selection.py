@@ -8,8 +8,6 @@ from typing import Literal
 from nscaching.errors import UserError
 from nscaching.paper.presets import Variant
 
-__all__ = ["Selection", "Start"]
-
 Start = Literal["scratch", "pretrain"]
 
 

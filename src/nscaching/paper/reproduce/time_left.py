@@ -8,8 +8,6 @@ from nscaching.paper.reproduce.cell_training import device_name, recorded
 from nscaching.paper.reproduce.plan import Cell, Training
 from nscaching.paper.reproduce.results import Line, Results
 
-__all__ = ["expected_seconds"]
-
 
 def expected_seconds(trainings: Sequence[Training], results: Results) -> float | None:
     """Return the seconds that trainings will take, by the latest of the most similar results.

@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Floats", "Format", "Progress", "Vectors"]
-
 Floats = npt.NDArray[np.float32]
 Progress = Callable[[int, int], None]
 

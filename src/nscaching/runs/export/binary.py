@@ -14,8 +14,6 @@ import torch
 from nscaching.files import write_tensors
 from nscaching.runs.export._vectors import Format, Progress, Vectors
 
-__all__ = ["Npz", "Safetensors"]
-
 Arrays = dict[str, npt.NDArray[Any]]
 NAMES = ("entities", "labels", "relations")
 

@@ -11,8 +11,6 @@ import numpy as np
 from nscaching.errors import UserError
 from nscaching.runs.export._vectors import Floats, Format, Progress, Vectors
 
-__all__ = ["Parquet"]
-
 # Rows of a row group, converted at once.
 PIECE = 65536
 

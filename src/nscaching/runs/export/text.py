@@ -11,8 +11,6 @@ import numpy as np
 
 from nscaching.runs.export._vectors import Floats, Format, Progress, Vectors
 
-__all__ = ["Word2Vec", "decode", "encode"]
-
 # Rows between two reports of progress.
 PIECE = 4096
 

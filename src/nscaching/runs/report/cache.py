@@ -19,8 +19,6 @@ from nscaching.runs.report.examples import LOOKED_AT, question, varied
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-__all__ = ["cache"]
-
 KEYS = 4
 SHOWN = 6
 """Entities of a cache row that are shown."""

@@ -10,8 +10,6 @@ from typing import Any
 
 from nscaching.runs.report.markup import number
 
-__all__ = ["TOO_LARGE", "Point", "Series", "chart", "thin", "ticks"]
-
 Point = tuple[float, float]
 
 WIDTH, HEIGHT = 480, 210

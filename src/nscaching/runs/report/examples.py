@@ -17,8 +17,6 @@ from nscaching.runs.report.results import Ranking
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-__all__ = ["EACH", "LOOKED_AT", "examples", "question", "varied"]
-
 EACH = 3
 """Questions with the right answer first, and questions with another one first."""
 

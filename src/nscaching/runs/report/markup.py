@@ -8,8 +8,6 @@ from markupsafe import Markup, escape
 
 from nscaching.runs.escaping import is_obeyed, shorten
 
-__all__ = ["fixed", "name", "number", "place", "text"]
-
 MOST = 80
 """Characters of a name that are shown."""
 

@@ -20,8 +20,6 @@ from nscaching.runs.report.training import panels
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-__all__ = ["POLICY", "render", "templates"]
-
 TEMPLATES = Path(__file__).with_name("templates")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 

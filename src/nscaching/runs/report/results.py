@@ -13,8 +13,6 @@ from nscaching.runs.report.markup import name
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-__all__ = ["Ranking", "held_out", "relations"]
-
 FIRST = 25
 """Relations that are shown at once."""
 

@@ -18,8 +18,6 @@ from nscaching.runs.report.markup import number
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-__all__ = ["data", "settings"]
-
 MOST_NOTES = 12
 
 

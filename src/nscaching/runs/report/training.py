@@ -10,8 +10,6 @@ from nscaching.runs.report.charts import TOO_LARGE, Point, Series, chart
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-__all__ = ["panels"]
-
 FIGURES = {
     "loss": ("Loss", "mean of a training triple"),
     "nonzero_loss": ("Non-zero loss", "share of triples that still teach something"),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from helpers import (
     SLOW,
+    TWINS,
     WAYS,
     batch_of,
     fast_paths,
@@ -303,3 +304,13 @@ def test_threads_do_not_change_a_refresh(twin, name, learning):
             kernels.learner(case.model, Learning("margin", 4.0, 0.1, 0.0))
         found.append(case.refreshed(kernels))
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("twin", sorted(set(TWINS) - ({"triton"} - SLOW)))  # on a GPU it is a copy
+@pytest.mark.parametrize("name", ["TransE", "TransH", "TransD", "ComplEx"])
+def test_parameters_that_torch_changes_need_no_reload(twin, name):
+    case, kernels = one_case(name=name, keys=6, batch=6, refresh="top"), new_kernels(twin)
+    kernels.learner(case.model, Learning("logistic", 5.0, 0.01, 0.0))
+    other = one_case(name=name, keys=6, batch=6).model
+    case.model.load_state_dict({n: -3 * t.flip(0) for n, t in other.state_dict().items()})
+    case.check(case.refreshed(kernels))

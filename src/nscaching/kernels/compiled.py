@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -25,8 +26,8 @@ class CompiledLearner(Learner):
     """Gradient steps without autograd, of the models whose gradients are compiled.
 
     ``vectors`` holds the rows by which the model scores: the parameters, or copies of unit length.
-    Each step normalizes the rows that it moves. Any other code that changes the parameters must
-    call ``reload``, which normalizes all rows.
+    Each step normalizes the rows that it moves. ``current`` normalizes all rows if torch has
+    changed the parameters since; code that changes them behind torch's back must call ``reload``.
     """
 
     steps: int
@@ -50,6 +51,17 @@ class CompiledLearner(Learner):
         """Rebuild the vectors of unit length, after anything but a step changed the parameters."""
         for name in self.unit:
             self.vectors[name].copy_(F.normalize(self.tables[name]))
+        self.versions = self._versions()
+
+    def current(self) -> Self:
+        """Return this learner, with vectors that belong to the parameters of now."""
+        if self._versions() != self.versions:
+            self.reload()
+        return self
+
+    def _versions(self) -> list[int]:
+        """Return torch's counts of changes of the tables; compiled steps do not count."""
+        return [table._version for table in self.tables.values()]
 
     @abstractmethod
     def own_state(self) -> dict[str, Tensor]:

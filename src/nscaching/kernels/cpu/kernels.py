@@ -61,7 +61,9 @@ class NumbaKernels(Kernels):
         if model.form not in FORMS or asked.is_known is not None:
             super().refresh(asked)
             return
-        learner = self._learner if self._learner and self._learner.model is model else None
+        learner = None
+        if self._learner is not None and self._learner.model is model:
+            learner = self._learner.current()
         rows, shift = self._rows(model, learner, settings)
         seen = self._seen_by_each_thread(model.entities)
         for cache, every in zip(asked.sides, asked.keys, strict=True):

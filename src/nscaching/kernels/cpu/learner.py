@@ -78,6 +78,7 @@ class NumbaLearner(CompiledLearner):
 
     def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
         """Learn from a batch; the negatives of a triple replace all its head or all its tail."""
+        self.current()
         n = len(batch)
         if self.is_single(negatives):
             squares = self._learn_from_one(batch, negatives)

@@ -216,7 +216,9 @@ class TritonKernels(Kernels):
 
     def _learner_of(self, model: Model) -> TritonLearner | None:
         """Return the learner that keeps the model's rows ready, if there is one."""
-        return self._learner if self._learner and self._learner.model is model else None
+        if self._learner is None or self._learner.model is not model:
+            return None
+        return self._learner.current()
 
     def _owner(self, cache: CacheSide) -> Tensor:
         keys = len(cache.ids)

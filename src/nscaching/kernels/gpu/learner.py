@@ -102,6 +102,7 @@ class TritonLearner(CompiledLearner):
 
     def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
         """Learn from a batch; the negatives of a triple replace all its head or all its tail."""
+        self.current()
         self._make_room(len(batch))
         if self.is_single(negatives):
             self._learn_from_one(batch, negatives)

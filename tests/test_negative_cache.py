@@ -283,3 +283,40 @@ def test_a_score_of_the_wrong_shape():
         cache.refresh(*TRIPLES.T, lambda h, r, t: (h + r + t).float().sum(1))
     with pytest.raises(UserError, match="k = 5 is not in 1 … n1 = 4"):
         cache.sample(*TRIPLES.T, k=5)
+
+
+def test_ids_that_are_no_triples():
+    cache = new_cache()
+    h, r, t = TRIPLES.T
+    with pytest.raises(UserError, match="1 heads, 1 relations and 6 tails are no triples"):
+        cache.sample(h[:1], r[:1], t[:6])
+    with pytest.raises(UserError, match=r"ids must be whole numbers, not torch\.float32"):
+        cache.sample(h.float(), r, t)
+    with pytest.raises(UserError, match="score must be a function or a model, not None"):
+        cache.refresh(h, r, t, None)
+    assert cache.sample([], [], []).entity.shape == (0, 1)
+
+
+def test_a_refresh_of_another_batch_than_was_drawn():
+    cache = new_cache(refresh_side="drawn")
+    cache.sample(*TRIPLES[:5].T)
+    with pytest.raises(UserError, match="needs a sample of the same batch before"):
+        cache.refresh(*TRIPLES[5:10].T, by_sum)
+
+
+def test_a_damaged_state_changes_nothing():
+    cache = new_cache()
+    before = {side: rows.clone() for side, rows in cache.rows.items()}
+    state = {name: tensor.clone() for name, tensor in new_cache(seed=1).state_dict().items()}
+    with pytest.raises(UserError, match="the state of a cache lacks tick"):
+        cache.load_state_dict({name: value for name, value in state.items() if name != "tick"})
+    state["tail_cache"][3, 1] = SIZES[0]
+    with pytest.raises(UserError, match=rf"holds entities outside of 0 … {SIZES[0] - 1}"):
+        cache.load_state_dict(state)
+    assert all(torch.equal(cache.rows[side], before[side]) for side in Side)
+
+
+def test_a_state_brings_its_seed():
+    one, other = new_cache(seed=4), new_cache(seed=9)
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(one.sample(*TRIPLES.T).entity, other.sample(*TRIPLES.T).entity)

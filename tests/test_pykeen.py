@@ -8,7 +8,7 @@ import torch
 
 pytest.importorskip("pykeen")
 
-from pykeen.models import ERModel
+from pykeen.models import ERModel, TransE
 from pykeen.pipeline import pipeline
 from pykeen.sampling import BasicNegativeSampler
 from pykeen.training import SLCWATrainingLoop
@@ -168,3 +168,33 @@ def test_the_plain_loop_is_refused():
 def test_workers_are_refused():
     with pytest.raises(UserError, match="give num_workers=0"):
         run(num_workers=1)
+
+
+def test_training_that_continues_keeps_the_cache():
+    training = SPLITS["training"]
+    model = TransE(triples_factory=training, embedding_dim=8, random_seed=1)
+    loop = NSCachingTrainingLoop(
+        model=model, triples_factory=training, optimizer=torch.optim.Adam(model.parameters()),
+        negative_sampler="nscaching", negative_sampler_kwargs={"n1": 5, "n2": 4},
+    )  # fmt: skip
+    options = {"batch_size": 32, "use_tqdm": False}
+    loop.train(training, num_epochs=2, **options)
+    steps = int(loop._sampler.cache.draws.tick)
+    loop.train(training, num_epochs=3, continue_training=True, **options)
+    assert int(loop._sampler.cache.draws.tick) == steps * 3 // 2
+
+
+def test_a_model_that_keeps_the_embeddings_of_a_pass_learns():
+    """RGCN's embeddings of a refresh have no gradient: the gradient step must not take them."""
+    start, trained = (run("RGCN", epochs=epochs).model.state_dict() for epochs in (1, 3))
+    changed = [not torch.equal(start[name], trained[name]) for name in start]
+    assert sum(changed) > len(changed) / 2
+
+
+def test_relations_that_do_more_than_turn_have_no_compiled_form():
+    trained = run("RotatE", epochs=1).model
+    assert scores_of(trained).form is not None
+    with torch.no_grad():
+        for table in trained.relation_representations[0].parameters():
+            table.mul_(2)
+    assert scores_of(trained).form is None

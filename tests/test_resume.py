@@ -417,3 +417,10 @@ def test_what_checkpoints_alone_do_not_go_with(tmp_path, other):
     given = {"out": tmp_path / "run", "probes": ProbeConfig(probe_changes=True)}[other]
     with pytest.raises(UserError, match="no run folder, which has its own, nor probes"):
         train(GRAPH, checkpoints=tmp_path / "some", **{other: given}, **SETTINGS)
+
+
+@pytest.mark.parametrize("settings", [{"lr": 0.5}, {"dim": 3}, {"sampler": "uniform"}])
+def test_settings_of_a_run_do_not_change(tmp_path, settings):
+    stopped(tmp_path / "run")
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+        resume(tmp_path / "run", **settings)

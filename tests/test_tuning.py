@@ -15,6 +15,8 @@ from types import SimpleNamespace
 
 import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 from helpers import TINY, graph_of, random_graph
 from nscaching import UserError, train, tune
@@ -461,3 +463,20 @@ def test_the_line_of_the_best_so_far_goes_past_a_last_trial_that_is_the_best(tri
 def test_a_trial_that_did_not_finish_is_never_the_best_so_far():
     found = trials_with(("failed", 0.0), ("pruned", 0.9), ("finished", 0.2), ("pruned", 0.8))
     assert _best_so_far(found) == ([1, 2, 3, 4, 4.5], [0.0, 0.0, 0.2, 0.2, 0.2])
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_trials_outside_of_the_space_are_refused(graph, quick, tmp_path, waits):
+    """A stranger's journal may name code as a setting of a trial."""
+    out = tmp_path / "search"
+    tune(graph, GRID, trials=1, out=out, **FIXED)
+    storage = JournalStorage(JournalFileBackend(str(out / "study.journal")))
+    study = optuna.load_study(study_name=None, storage=storage)
+    if waits:
+        study.enqueue_trial({"model": "evil.py:Evil"})
+    else:
+        choices = {"model": optuna.distributions.CategoricalDistribution(["evil.py:Evil"])}
+        params = {"model": "evil.py:Evil"}
+        study.add_trial(optuna.create_trial(params=params, distributions=choices, value=1.0))
+    with pytest.raises(UserError, match=r"study\.journal: trial 1 (waits|has model 'evil)"):
+        tune(graph, GRID, trials=3, out=out, **FIXED)

@@ -17,8 +17,10 @@ from nscaching.errors import UserError
 if TYPE_CHECKING:
     from nscaching.config import TrainConfig
     from nscaching.data.graph import KnowledgeGraph
+    from nscaching.models import Model
     from nscaching.probes import ProbeConfig
     from nscaching.runs.run import Run
+    from nscaching.samplers import Sampler
     from nscaching.samplers.cache import NegativeCache
     from nscaching.training.listener import Listener
     from nscaching.training.train import resume, train
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "KnowledgeGraph", "Listener", "NegativeCache", "ProbeConfig", "Run", "TrainConfig",
-    "UserError", "__version__", "resume", "train", "tune",
+    "KnowledgeGraph", "Listener", "Model", "NegativeCache", "ProbeConfig", "Run", "Sampler",
+    "TrainConfig", "UserError", "__version__", "resume", "train", "tune",
 ]  # fmt: skip
 
 # Imported when they are asked for: ``nscaching --help`` should not wait for PyTorch.
@@ -35,8 +37,10 @@ ROOMS = {
     "KnowledgeGraph": "data.graph",
     "Listener": "training.listener",
     "NegativeCache": "samplers.cache",
+    "Model": "models",
     "ProbeConfig": "probes",
     "Run": "runs.run",
+    "Sampler": "samplers",
     "TrainConfig": "config",
     "resume": "training.train",
     "train": "training.train",

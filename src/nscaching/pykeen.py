@@ -114,10 +114,12 @@ class NSCachingTrainingLoop(SLCWATrainingLoop):
         loader = super()._create_training_data_loader(*args, **kwargs)
         sampler = getattr(loader.dataset, "negative_sampler", None)
         if isinstance(sampler, NSCachingNegativeSampler):
-            cache = sampler.bind(self.model)
+            held, cache = self._sampler, sampler.bind(self.model)
+            if self._cache_state is None and self._epoch and held is not None and held.cache:
+                self._cache_state = held.cache.state_dict()  # continue_training
             if self._cache_state is not None:
                 cache.load_state_dict(self._cache_state)
-            self._sampler = sampler
+            self._sampler, self._cache_state = sampler, None
         return loader
 
     def _save_state(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  (PyKEEN's)
@@ -167,6 +169,10 @@ class _Scores(Model):
 
     def __exit__(self, *error: object) -> None:
         self.pykeen.train(self.modes.pop())
+        for module in self.pykeen.modules():
+            # RGCN keeps the embeddings of a forward pass: these have no gradient.
+            if getattr(module, "enriched_embeddings", None) is not None:
+                module.enriched_embeddings = None
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """Score triples given as ids whose shapes broadcast."""
@@ -259,6 +265,10 @@ def scores_of(model: PykeenModel) -> _Scores:
         return _Scores(model)
     interaction: Any = model.interaction
     kind = COMPILED.get(type(interaction), _Scores)
+    if kind is _Rotated:  # whose head query needs relations that only turn
+        with torch.no_grad():
+            turns = model.relation_representations[0](None).abs()
+        kind = _Rotated if torch.allclose(turns, torch.ones_like(turns), atol=1e-3) else _Scores
     if kind is _Translated and (interaction.power_norm or interaction.p not in (1, 2)):
         kind = _Scores
     return kind(model)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from nscaching.data.graph import KnowledgeGraph
+from nscaching.data.index import Side
 from nscaching.errors import UserError, flag
 from nscaching.kernels import Kernels
 from nscaching.kernels.state import State, join, part
@@ -18,7 +19,6 @@ from nscaching.probes.config import ProbeConfig
 from nscaching.probes.repeats import RepeatMeter
 from nscaching.probes.watch import Watch, watched_triples
 from nscaching.samplers import Sampler
-from nscaching.samplers.cached import NSCaching
 
 # A snapshot is copied on the GPU only if the free memory would hold this many copies.
 ROOM = 8
@@ -64,8 +64,9 @@ class Probes:
             relations = len(graph.relations)
             self.repeats = RepeatMeter(asked.probe_repeats, relation, relations, sampler)
         if asked.probe_changes:
-            assert isinstance(sampler, NSCaching)
-            self.changes = ChangeMeter(sampler.cache.rows, seed, kernels)
+            state = sampler.state()
+            rows = {side: state[f"{side.value}_cache"] for side in Side}
+            self.changes = ChangeMeter(rows, seed, kernels)
         if asked.watch or asked.watch_triple:
             watched = watched_triples(graph, asked, seed)
             self.watch = Watch(graph, watched, margin, relation.device)

@@ -123,6 +123,8 @@ class NegativeCache:
             self.sides[asked] = CacheSide(asked, ids, anchor, relation, *PURPOSES[asked])
         self._codes: dict[Side, Tensor] = {}
         self._drawn: Negatives | None = None
+        self._sampled: Batch | None = None
+        """The triples that ``sample`` was last called with."""
         self._fill(progress)
 
     # One step.
@@ -147,6 +149,7 @@ class NegativeCache:
         if score is None and self.settings.draw != "uniform":
             raise UserError(f"draw = {self.settings.draw!r} needs scores: give score= to sample")
         self.draws.tick += 1
+        self._sampled = batch
         return self.draw(batch, self._model(score), k)
 
     def refresh(
@@ -157,15 +160,20 @@ class NegativeCache:
         ``score`` is a function of ids whose shapes broadcast, or a model of this package, whose
         rows go through compiled kernels.
         """
-        self.update(self.batch(head, relation, tail), self._model(score))
+        batch = self.batch(head, relation, tail)
+        if self.settings.refresh_side == "drawn":
+            last = self._sampled
+            if last is None or not all(torch.equal(batch.key(s), last.key(s)) for s in Side):
+                raise UserError("refresh_side = 'drawn' needs a sample of the same batch before")
+        if not callable(score):
+            raise UserError(f"score must be a function or a model, not {score!r}")
+        self.update(batch, self._model(score))
 
     def batch(self, head: LongArray, relation: LongArray, tail: LongArray) -> Batch:
         """Return training triples [B] with the keys of their two queries."""
-        h, r, t = (
-            # Contiguous: kernels read columns as plain memory.
-            torch.as_tensor(ids, dtype=torch.int64, device=self.device).reshape(-1).contiguous()
-            for ids in (head, relation, tail)
-        )
+        h, r, t = (self._ids(ids) for ids in (head, relation, tail))
+        if not len(h) == len(r) == len(t):
+            raise UserError(f"{len(h)} heads, {len(r)} relations and {len(t)} tails are no triples")
         return Batch(h, r, t, self._key(Side.HEAD, t, r), self._key(Side.TAIL, h, r))
 
     def draw(self, batch: Batch, model: Model | None, count: int = 1) -> Negatives:
@@ -186,9 +194,9 @@ class NegativeCache:
         """Refresh the rows of triples whose keys are known."""
         keys = [batch.key(side) for side in Side]
         if self.settings.refresh_side == "drawn":
-            drawn = None if self._drawn is None else self._drawn.replace_head
-            if drawn is None or len(drawn) != len(batch):
-                raise UserError("refresh_side = 'drawn' needs a sample of the same batch before")
+            assert self._drawn is not None
+            drawn = self._drawn.replace_head
+            assert drawn is not None
             keys = [key.where(mine, -1) for key, mine in zip(keys, (drawn, ~drawn), strict=True)]
         self.kernels.refresh(self._access(keys, model))
 
@@ -225,17 +233,24 @@ class NegativeCache:
     def state_dict(self) -> dict[str, Tensor]:
         """Return the cached entities and the state of the random numbers, as tensors."""
         rows = {f"{side.value}_cache": ids for side, ids in self.rows.items()}
-        return {**rows, "queries": self._digest(), **self.draws.checkpoint()}
+        own = {"queries": self._digest(), "seed": torch.tensor(self.draws.seed)}
+        return {**rows, **own, **self.draws.checkpoint()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Continue from the state of a cache of the same training triples and the same N1."""
+        if missing := sorted(self.state_dict().keys() - state.keys()):
+            raise UserError(f"the state of a cache lacks {', '.join(missing)}")
         if not torch.equal(state["queries"].cpu(), self._digest()):
             raise UserError("the state belongs to a cache of other training triples")
+        kept = {side: state[f"{side.value}_cache"] for side in Side}
         for side, ids in self.rows.items():
-            kept = state[f"{side.value}_cache"]
-            if kept.shape != ids.shape:
-                raise UserError(f"the state holds n1 = {kept.shape[1]}, not {ids.shape[1]}")
-            ids.copy_(kept)
+            if kept[side].shape != ids.shape:
+                raise UserError(f"the state holds n1 = {kept[side].shape[1]}, not {ids.shape[1]}")
+            if kept[side].min() < 0 or kept[side].max() >= self.entities:
+                raise UserError(f"the state holds entities outside of 0 … {self.entities - 1}")
+        for side, ids in self.rows.items():
+            ids.copy_(kept[side])
+        self.draws.seed = int(state["seed"])
         self.draws.restore(dict(state))
 
     def _digest(self) -> Tensor:
@@ -244,6 +259,13 @@ class NegativeCache:
         for side in Side:
             digest.update(self._all_codes(side).cpu().numpy().tobytes())
         return torch.from_numpy(np.frombuffer(digest.digest(), np.int64).copy())
+
+    def _ids(self, given: LongArray) -> Tensor:
+        """Return ids [B] as contiguous int64: kernels read them as plain memory."""
+        ids = torch.as_tensor(given, device=self.device).reshape(-1)
+        if ids.is_floating_point() and len(ids):
+            raise UserError(f"ids must be whole numbers, not {ids.dtype}")
+        return ids.long().contiguous()
 
     # Keys: the number of a query in ascending order of anchor·|R| + relation.
 

@@ -99,7 +99,9 @@ def resume(
     epochs: int | None = None,
     trust: bool = False,
     checkpoint_every: float = CHECKPOINT_SECONDS,
-    **place: Any,  # noqa: ANN401  (device, kernels, threads)
+    device: str | None = None,
+    kernels: str | None = None,
+    threads: int | None = None,
 ) -> Run:
     """Resume the training run of a folder where it was interrupted.
 
@@ -116,7 +118,9 @@ def resume(
         source, before = folder.read_config(trust)
         _check_unfinished(folder)
         before = _with_epochs(before, epochs, folder.path)
-        config = TrainConfig.from_dict({**before.to_dict(), **place})
+        place = {"device": device, "kernels": kernels, "threads": threads}
+        given = {name: value for name, value in place.items() if value is not None}
+        config = TrainConfig.from_dict(before.to_dict() | given)
         record, probes = read_record(folder.path / CONFIG), read_probes(folder.path / CONFIG)
         try:
             graph = folder.read_graph(source)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import RandomSampler, TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
@@ -119,6 +119,8 @@ def open_study(
             _check_same(path, known, search)
         else:
             study.set_user_attr(SEARCH, search)
+        for trial in study.get_trials(deepcopy=False):
+            _check_trial(journal, trial, space)
         for left in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             study.tell(left.number, state=TrialState.FAIL)  # its process ended
         yield study
@@ -165,6 +167,24 @@ def _repair(journal: Path) -> None:
                 raise UserError(f"{journal}:{number}: cannot read it: {error}") from None
             whole += len(line)
         file.truncate(whole)
+
+
+def _check_trial(journal: Path, trial: FrozenTrial, space: Space) -> None:
+    """Refuse a trial outside of the space: its settings, such as a model, might name code."""
+    if trial.state == TrialState.WAITING:
+        raise UserError(f"{journal}: trial {trial.number} waits, which no search leaves behind")
+    for name, value in trial.params.items():
+        part = space.get(name)
+        if isinstance(part, CategoricalDistribution):
+            known = value in part.choices
+        elif part is None or not isinstance(value, int | float):
+            known = False
+        else:
+            known = part.low <= value <= part.high
+        if not known:
+            raise UserError(
+                f"{journal}: trial {trial.number} has {name} {value!r}, not of the space"
+            )
 
 
 def _check_same(path: Path, known: dict[str, Any], search: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import html
 from collections.abc import Sequence
 from pathlib import Path
 
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.paper.reproduce.plan import PROTOCOLS, Cell
 from nscaching.paper.reproduce.results import Results
 from nscaching.paper.reproduce.rows import Row, Summary
@@ -128,4 +128,4 @@ def check_own(path: Path) -> None:
     except (OSError, ValueError):
         made = False
     if not made:
-        raise UserError(f"{path} was not made by nscaching reproduce; choose another --out")
+        raise UserError(f"{path} was not made by nscaching reproduce; choose another {flag('out')}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.paper.presets import Variant
 
 Start = Literal["scratch", "pretrain"]
@@ -48,5 +48,4 @@ class Selection:
         for name, bound in least.items():
             value = getattr(self, name)
             if value < bound:
-                flag = "--" + name.replace("_", "-")
-                raise UserError(f"{flag} must be at least {bound}, not {value}")
+                raise UserError(f"{flag(name)} must be at least {bound}, not {value}")

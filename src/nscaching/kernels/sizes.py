@@ -68,14 +68,16 @@ def step(model: Model, batch: int, count: int, compiled: bool) -> int:
 def against_all(model: Model, queries: int, gradients: bool) -> int:
     """Return about the bytes of scoring all entities for some queries: a step, or a ranking."""
     table = size([model.entity])
-    # Scores, their softmax and its gradient; or scores by relation, joined, in order, weighted.
-    score = (3 if gradients else 4) * FLOAT
+    # Scores, their softmax, the gradients of both and what the heap does not give back at once;
+    # or scores by relation, joined, in order, weighted.
+    score = (5 if gradients else 4) * FLOAT
     if model.broadcasts:
         score += 3 * FLOAT * model.entity.shape[1]
-    tables = (4 if gradients else 2) * table
+    # Autograd makes a gradient of the table for each side and sums them.
+    tables = (6 if gradients else 2) * table
     if model.form in (Form.SHIFTED, Form.PROJECTED):  # which move all rows for each relation
         moved = min(queries, model.relations) * table
         # Autograd keeps the moved rows; a ranking frees them, which the heap may not give back.
         kept = 3 * moved if gradients else moved * (table <= HEAP)
-        tables = 4 * table + kept
+        tables = (6 if gradients else 4) * table + kept
     return queries * model.entities * score + tables

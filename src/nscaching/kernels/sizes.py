@@ -68,9 +68,9 @@ def step(model: Model, batch: int, count: int, compiled: bool) -> int:
 def against_all(model: Model, queries: int, gradients: bool) -> int:
     """Return about the bytes of scoring all entities for some queries: a step, or a ranking."""
     table = size([model.entity])
-    # Scores, their softmax, the gradients of both and what the heap does not give back at once;
-    # or scores by relation, joined, in order, weighted.
-    score = (5 if gradients else 4) * FLOAT
+    # Scores, their softmax and the gradients of both; or scores by relation, joined, in order,
+    # weighted.
+    score = 4 * FLOAT
     if model.broadcasts:
         score += 3 * FLOAT * model.entity.shape[1]
     # Autograd makes a gradient of the table for each side and sums them.

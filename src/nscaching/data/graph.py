@@ -11,7 +11,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from nscaching.data.index import AnswerIndex, Ids, Longs, Side, distinct, head_probability
+from nscaching.data.index import (
+    AnswerIndex,
+    Ids,
+    Longs,
+    Side,
+    answer_index,
+    distinct,
+    head_probability,
+)
 from nscaching.data.names import NameLookup, refuse_repeats
 from nscaching.errors import UserError, unknown
 
@@ -122,12 +130,12 @@ class KnowledgeGraph:
     @cached_property
     def train_index(self) -> dict[Side, AnswerIndex]:
         """Known answers in the training split; their keys are the keys of the negative cache."""
-        return self._index(self.train)
+        return answer_index(self.train, len(self.relations))
 
     @cached_property
     def filter_index(self) -> dict[Side, AnswerIndex]:
         """Known answers in all splits, for filtered ranking."""
-        return self._index(np.concatenate([self.split(s) for s in SPLITS]))
+        return answer_index(np.concatenate([self.split(s) for s in SPLITS]), len(self.relations))
 
     @cached_property
     def train_keys(self) -> dict[Side, Longs]:
@@ -152,14 +160,6 @@ class KnowledgeGraph:
         hidden = replace(self, test=self.test[:0])
         hidden.filter_index = self.filter_index
         return hidden
-
-    def _index(self, triples: Ids) -> dict[Side, AnswerIndex]:
-        head, relation, tail = triples.T
-        return {
-            side: AnswerIndex.build(anchor, relation, answer, len(self.relations))
-            for side in Side
-            for anchor, answer in [side.query(head, tail)]
-        }
 
     @cached_property
     def cardinality(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

@@ -99,6 +99,16 @@ class AnswerIndex:
         return key * entities + self.answers
 
 
+def answer_index(triples: Ids, relations: int) -> dict[Side, AnswerIndex]:
+    """Index the triples [n, 3] for the queries of both sides."""
+    head, relation, tail = triples.T
+    return {
+        side: AnswerIndex.build(anchor, relation, answer, relations)
+        for side in Side
+        for anchor, answer in [side.query(head, tail)]
+    }
+
+
 def head_probability(index: Mapping[Side, AnswerIndex]) -> npt.NDArray[np.float64]:
     """Return Bernoulli sampling's chance [|R|] to replace the head: tph / (tph + hpt)."""
     tph, hpt = index[Side.TAIL].mean_answers(), index[Side.HEAD].mean_answers()

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from nscaching.data.index import AnswerIndex, Ids, Side
+from nscaching.data.index import AnswerIndex, Ids, Side, answer_index
 from nscaching.errors import UserError
 from nscaching.kernels import (
     HEAD_FRESH,
@@ -27,10 +27,8 @@ from nscaching.kernels.batch import Batch, Negatives
 from nscaching.kernels.choose import repeated
 from nscaching.models import Model
 from nscaching.samplers.draws import Draws, SideRule
+from nscaching.samplers.score_function import Score, ScoreFunction
 from nscaching.settings import CacheSettings, Strategy
-
-Score = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""score(h, r, t) of ids whose shapes broadcast; the higher, the more plausible."""
 
 LongArray = Tensor | npt.NDArray[Any] | Sequence[int]
 
@@ -107,7 +105,7 @@ class NegativeCache:
         if isinstance(kernels, str):
             kernels = choose_kernels(kernels, self.device)
         if index is None:
-            index = _index(_columns(triples, *n), num_relations)
+            index = answer_index(_columns(triples, *n), num_relations)
         self.entities, self.relations = n
         self.settings, self.kernels = settings, kernels
         self.draws = Draws(
@@ -342,34 +340,6 @@ class NegativeCache:
         return excluded
 
 
-class ScoreFunction(Model):
-    """A scoring function of the user's, as a model without a query form."""
-
-    def __init__(self, function: Score, entities: int) -> None:
-        super().__init__(entities, 0, 0)
-        self.function = function
-
-    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """Call the function."""
-        return self.function(head, relation, tail)
-
-    def score_candidates(
-        self,
-        side: Side,
-        anchor: Tensor,
-        relation: Tensor,
-        candidates: Tensor,
-        dtype: torch.dtype | None = None,
-    ) -> Tensor:
-        """Score candidates [B, K] of queries [B] by broadcasting."""
-        scores = self._score_broadcast(side, anchor, relation, candidates)
-        if scores.shape != candidates.shape:
-            given = "score gave {} for ids of shapes [{n}, 1] and [{n}, {}]; give [{n}, {}]"
-            n, k = candidates.shape
-            raise UserError(given.format(list(scores.shape), k, k, n=n))
-        return scores.float()
-
-
 def _check_choice(name: str, value: object, choices: Any) -> None:  # noqa: ANN401  (a Literal)
     if value not in get_args(choices):
         raise UserError(f"{name} = {value!r} is unknown; known: {', '.join(get_args(choices))}")
@@ -401,12 +371,3 @@ def _columns(triples: Tensor | npt.NDArray[Any], entities: int, relations: int) 
         sizes = f"{entities:,} entities and {relations:,} relations"
         raise UserError(f"triple {row}, {array[row].tolist()}, is out of range of {sizes}")
     return array.astype(np.int32)
-
-
-def _index(triples: Ids, relations: int) -> dict[Side, AnswerIndex]:
-    head, relation, tail = triples.T
-    return {
-        side: AnswerIndex.build(anchor, relation, answer, relations)
-        for side in Side
-        for anchor, answer in [side.query(head, tail)]
-    }

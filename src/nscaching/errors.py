@@ -1,7 +1,5 @@
 """Errors that the user can mend: one clear line, no traceback, exit code 2."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Read and write files: whole or not at all, and every failure is one line with the path."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

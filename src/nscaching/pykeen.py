@@ -8,8 +8,6 @@ is enough. A batch is sampled just before its gradient step: drawing and refresh
 Algorithm 2 of the paper.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

@@ -4,8 +4,6 @@ A class from outside the package is "package.module:Class", "path/to/file.py:Cla
 the class itself.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util

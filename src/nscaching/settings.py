@@ -1,7 +1,5 @@
 """Settings that belong to one part of a training run. No import but the standard library's."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Loads a graph for a verb: progress, and a description of the graph on standard error."""
 
-from __future__ import annotations
-
 from nscaching.cli.progress import downloading, loading
 from nscaching.cli.tables import note
 from nscaching.data import datasets

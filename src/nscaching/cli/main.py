@@ -1,7 +1,5 @@
 """The command line: reads a verb and its flags, and prints every error as one line."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import dataclasses

@@ -1,7 +1,5 @@
 """Progress on standard error: a bar with the time left, or plain lines in a log."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

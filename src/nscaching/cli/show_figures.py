@@ -1,7 +1,5 @@
 """What was drawn, on standard output; notes go to standard error."""
 
-from __future__ import annotations
-
 from rich.console import Console
 from rich.text import Text
 

@@ -1,7 +1,5 @@
 """Presets and the paper's tables: progress on standard error, results on standard output."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """SIGINT, SIGTERM and a time limit for work that can stop after a step and resume later."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal

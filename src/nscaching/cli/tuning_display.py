@@ -1,7 +1,5 @@
 """What ``nscaching tune`` shows: the space, a bar and a line per trial, the results."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import shlex

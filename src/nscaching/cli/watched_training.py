@@ -1,7 +1,5 @@
 """Training with a progress bar, stopped by SIGINT or SIGTERM."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ The files are those of thunlp/OpenKE at one commit. The package holds their SHA-
 (``data/openke.sha256``), so every source, such as a mirror, gives the same bytes or an error.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Load a KnowledgeGraph: by a known name, from a folder of splits, or from a file of triples."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Names of entities and relations: no name twice; ids by name, else by label."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 

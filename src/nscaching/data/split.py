@@ -1,7 +1,5 @@
 """One file of triples → train, valid and test."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Out-of-memory errors, and work in chunks that are halved until they fit into memory."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Triplet classification: is a triple true? A threshold per relation decides."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Entity classification: what is x? The classes are the tails of a relation such as IsA."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Entity linking: are a and b the same? By score of (a, EqualTo, b), and by their vectors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The entities whose vectors are nearest to the vector of one entity."""
 
-from __future__ import annotations
-
 from typing import Any, Literal, get_args
 
 import torch

@@ -1,7 +1,5 @@
 """Answers by name: two of head, relation and tail are given, or all three to be judged."""
 
-from __future__ import annotations
-
 from typing import Any, Literal, get_args
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Filtered ranking of both sides of every triple, and the metrics of the ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args

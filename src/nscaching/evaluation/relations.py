@@ -1,7 +1,5 @@
 """Relation prediction: the true relation of (h, ?, t) among all relations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

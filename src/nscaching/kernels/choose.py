@@ -1,7 +1,5 @@
 """Ways to choose columns of a score matrix, for draws and for refreshes."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The numbers by which compiled code knows models, forms and strategies."""
 
-from __future__ import annotations
-
 from nscaching.models import Form, Model
 from nscaching.models.complex import ComplEx
 from nscaching.models.distmult import DistMult

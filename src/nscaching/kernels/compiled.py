@@ -1,7 +1,5 @@
 """What compiled learners share on CPUs and GPUs: tables, vectors of unit length, checkpoints."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import Self
 

@@ -1,7 +1,5 @@
 """One place that says which path runs, and why."""
 
-from __future__ import annotations
-
 import os
 
 import torch

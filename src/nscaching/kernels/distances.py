@@ -1,7 +1,5 @@
 """Compiled distances with compiled gradients, for autograd."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 import torch

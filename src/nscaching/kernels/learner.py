@@ -1,7 +1,5 @@
 """The gradient step: scores, loss, gradients and the optimizer, by autograd."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 

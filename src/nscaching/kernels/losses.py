@@ -1,7 +1,5 @@
 """Losses of a positive score and the scores of its negatives."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch.nn.functional as F

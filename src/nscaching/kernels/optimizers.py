@@ -1,7 +1,5 @@
 """Optimizers move parameters by their gradients and keep moments of the gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ same: the reference and its fast twins choose alike. The compiled twins of these
 ``cpu.random`` and ``gpu.random``.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

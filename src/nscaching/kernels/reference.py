@@ -1,7 +1,5 @@
 """The operations that take the time, in plain torch: what every fast twin has to agree with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The bytes that learners and refreshes allocate, computed from the shapes of a model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Sorting on whatever device the numbers are."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

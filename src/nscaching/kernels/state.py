@@ -1,7 +1,5 @@
 """The state of the parts of a training run: the content of a checkpoint."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """ANALOGY (Liu, Wu and Yang, 2017): matrices of a relation that commute, as analogies ask for."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

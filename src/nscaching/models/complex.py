@@ -1,7 +1,5 @@
 """ComplEx (Trouillon et al., 2016): DistMult over the complex numbers, so direction counts."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

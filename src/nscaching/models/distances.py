@@ -1,7 +1,5 @@
 """Distances of queries and rows, in plain torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """DistMult (Yang et al., 2015): a bilinear form with a diagonal matrix."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Products of vectors with the matrices of their relations; vectors share copies of a matrix."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

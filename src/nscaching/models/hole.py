@@ -1,7 +1,5 @@
 """HolE (Nickel, Rosasco and Poggio, 2016): circular correlation of head and tail."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """ManifoldE (Xiao, Huang and Zhu, 2016): tails lie on a surface around the translated head."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Complex numbers as pairs of real ones."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

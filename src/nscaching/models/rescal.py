@@ -1,7 +1,5 @@
 """RESCAL (Nickel, Tresp and Kriegel, 2011): a bilinear form with a matrix for each relation."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

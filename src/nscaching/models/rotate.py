@@ -1,7 +1,5 @@
 """RotatE (Sun et al., 2019): a relation turns each complex number of the head by an angle."""
 
-from __future__ import annotations
-
 import math
 
 import torch

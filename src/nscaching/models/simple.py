@@ -1,7 +1,5 @@
 """SimplE (Kazemi and Poole, 2018): entities as heads and as tails, relations and inverses."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

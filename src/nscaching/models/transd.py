@@ -1,7 +1,5 @@
 """TransD (Ji et al., 2015): a projection made of an entity's and a relation's vector."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

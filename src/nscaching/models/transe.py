@@ -1,7 +1,5 @@
 """TransE (Bordes et al., 2013): a relation is a translation."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

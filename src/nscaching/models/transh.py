@@ -1,7 +1,5 @@
 """TransH (Wang et al., 2014): translation on the relation's hyperplane."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

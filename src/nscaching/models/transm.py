@@ -1,7 +1,5 @@
 """TransM (Fan et al., 2014): TransE that takes relations with many answers less seriously."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 import torch.nn.functional as F

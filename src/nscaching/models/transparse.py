@@ -1,7 +1,5 @@
 """TranSparse (Ji et al., 2016): TransR whose matrices are the sparser, the rarer the relation."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """TransR (Lin et al., 2015): translation in the relation's own space."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

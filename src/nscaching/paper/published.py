@@ -1,7 +1,5 @@
 """The tables of the paper as data: the cells, the measures and the values that the paper prints."""
 
-from __future__ import annotations
-
 import csv
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Changed elements (CE): how much of a cache row is new since the epoch before."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

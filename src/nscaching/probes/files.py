@@ -1,7 +1,5 @@
 """The files of probes in a run folder: scores.jsonl, and snapshots of the cache by epoch."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path

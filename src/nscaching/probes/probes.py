@@ -1,7 +1,5 @@
 """The probes of one training run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

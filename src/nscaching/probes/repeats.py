@@ -1,7 +1,5 @@
 """Repeat ratio (RR): the share of a window's negatives that occurred before in the window."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

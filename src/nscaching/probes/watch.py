@@ -1,7 +1,5 @@
 """Score differences f(negative) − f(positive) over all negatives of watched triples."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

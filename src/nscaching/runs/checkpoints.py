@@ -1,7 +1,5 @@
 """Checkpoints: the whole state of a training run in one file with a checksum."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Seconds as a person writes them."""
 
-from __future__ import annotations
-
 
 def duration(seconds: float) -> str:
     """Write a time in seconds, minutes or hours."""

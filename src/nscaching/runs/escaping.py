@@ -1,7 +1,5 @@
 """Write names from data so that neither a terminal nor Markdown obeys what they hold."""
 
-from __future__ import annotations
-
 import html
 import re
 import unicodedata

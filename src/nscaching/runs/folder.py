@@ -1,7 +1,5 @@
 """A run folder on disk: written during training, each file whole or not at all."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Names and triples in a run folder, which makes the folder independent of the data set."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The names of the files in a run folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from nscaching.errors import UserError

@@ -1,7 +1,5 @@
 """The configuration file of a run: the data, all settings, and a record of the run."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any, get_type_hints

@@ -1,7 +1,5 @@
 """Parameters of an earlier run: in a model, or as the start of another training run."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """The base class of negative samplers, which see a batch with its keys, and the model."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """The negative cache of NSCaching (Zhang et al., 2019), for any PyTorch training loop."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints

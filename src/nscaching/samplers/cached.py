@@ -1,7 +1,5 @@
 """The sampler ``nscaching``: negatives from the negative cache."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 

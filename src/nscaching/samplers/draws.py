@@ -1,7 +1,5 @@
 """The random choices that samplers share: head or tail, and entities of no known triple."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Fixed distributions: uniform (Bordes et al., 2013) and Bernoulli (Wang et al., 2014)."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar, Literal
 

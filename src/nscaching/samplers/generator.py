@@ -1,7 +1,5 @@
 """Negatives made by a second model that learns to fool the first: KBGAN and IGAN."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 
 import torch

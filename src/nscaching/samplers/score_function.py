@@ -1,7 +1,5 @@
 """A scoring function of the user's, in the place of a model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

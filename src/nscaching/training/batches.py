@@ -1,7 +1,5 @@
 """The training triples on a device, in shuffled batches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

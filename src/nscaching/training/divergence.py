@@ -1,7 +1,5 @@
 """The error of a run that diverged: where the loss became non-finite, and the likely cause."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

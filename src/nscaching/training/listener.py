@@ -1,7 +1,5 @@
 """The callbacks of a training run: they report progress and may stop the run."""
 
-from __future__ import annotations
-
 import warnings
 from enum import Enum
 from typing import Any

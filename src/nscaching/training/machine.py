@@ -1,7 +1,5 @@
 """The memory, GPU memory and disk that this machine has available; None: unknown."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The memory and disk that a training run needs, computed from its settings before it starts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple

@@ -1,7 +1,5 @@
 """The figures of every epoch: loss, non-zero-loss ratio (NZL), gradient norm, seconds."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The loss and the penalty of a training run, where the configuration leaves them open."""
 
-from __future__ import annotations
-
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError, flag
 from nscaching.kernels.losses import ALL_ENTITIES, Objective

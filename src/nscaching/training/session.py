@@ -1,7 +1,5 @@
 """What ``train`` and ``resume`` share: the listener, and where and how often a run is saved."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

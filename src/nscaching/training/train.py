@@ -1,7 +1,5 @@
 """Trains a model on a graph, or resumes a training run that was interrupted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

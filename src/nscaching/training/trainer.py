@@ -1,7 +1,5 @@
 """The training loop: Algorithm 2 of the paper."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The result of a search: its trials, the best settings, and the importance of hyperparameters."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import io

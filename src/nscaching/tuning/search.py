@@ -1,7 +1,5 @@
 """The search: trials one after the other, each a training run judged by validation MRR."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The space of a search: for each hyperparameter a list of choices, or a range."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Optuna's study of a search, and its journal on disk, which outlives a killed process."""
 
-from __future__ import annotations
-
 import json
 import math
 import threading

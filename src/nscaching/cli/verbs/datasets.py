@@ -1,7 +1,5 @@
 """The verb ``datasets``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The verb that draws the figures of the paper."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated

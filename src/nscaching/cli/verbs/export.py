@@ -1,7 +1,5 @@
 """The verb ``export``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from nscaching.cli.tables import print_json, say

@@ -1,7 +1,5 @@
 """Verbs for presets and for the paper's tables."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 

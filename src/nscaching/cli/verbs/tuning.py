@@ -1,7 +1,5 @@
 """The verb ``tune``: a search for good settings."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """A file in pieces of bounded size: blocks of whole lines, and lines of text."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import zlib

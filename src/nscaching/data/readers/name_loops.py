@@ -1,7 +1,5 @@
 """A hash table of names in arrays, compiled: see ``quick_table.BulkNames``."""
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

@@ -1,7 +1,5 @@
 """The OpenKE format: a count line, then integers, with columns (head, tail, relation)."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from array import array

@@ -1,7 +1,5 @@
 """IRIs as people read them: ``dbr:Berlin`` for http://dbpedia.org/resource/Berlin."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 W3, PURL, DBPEDIA = "http://www.w3.org", "http://purl.org", "http://dbpedia.org"

@@ -1,7 +1,5 @@
 """The fast twin of the table reader: a block of lines that holds nothing unusual, all at once."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables → triples and labels. An error names the file and the line number, and shows the line."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 from array import array

@@ -1,7 +1,5 @@
 """The gradients of a batch summed for each row, and Adam, compiled for CPUs."""
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

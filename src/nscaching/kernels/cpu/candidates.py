@@ -6,8 +6,6 @@ entity, for the gradient of the entity. The rows of both passes stay in the proc
 gradient for each candidate would not.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

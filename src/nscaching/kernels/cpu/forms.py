@@ -4,8 +4,6 @@ All work on the vectors by which a model scores: scaled to unit length where the
 parameters themselves where it does not.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

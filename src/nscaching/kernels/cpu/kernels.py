@@ -1,7 +1,5 @@
 """The fast path on CPUs: loops compiled by Numba, on threads that sleep when there is no work."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from numba.core import event

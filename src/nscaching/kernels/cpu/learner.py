@@ -1,7 +1,5 @@
 """Gradient steps on CPUs, for the models whose gradients are compiled."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``random`` compiled for CPUs: the same numbers, made where they are needed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Distances of all pairs and the counts behind a rank, compiled for CPUs."""
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

@@ -1,7 +1,5 @@
 """The refresh of the cache compiled for CPUs: one pass per key, nothing kept but the result."""
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

@@ -4,8 +4,6 @@ A gradient by a normalized row is first summed over the batch and then taken bac
 once per row, right before Adam moves the parameter and the row is normalized again.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

@@ -5,8 +5,6 @@ sums: such a loop is compiled twice, where its arrays lie decides which version 
 bit of the sum would depend on it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from llvmlite import ir
 from numba import njit, types

@@ -1,7 +1,5 @@
 """Adam, and the sums of a step, compiled for GPUs."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

@@ -4,8 +4,6 @@ All candidates of a triple take the place of its head, or all of its tail: they 
 gradient is summed before it is taken back to the anchor and the relation.
 """
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

@@ -1,7 +1,5 @@
 """Elements that are new in rows of the cache, counted on GPUs."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

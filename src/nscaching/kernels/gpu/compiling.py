@@ -1,7 +1,5 @@
 """Seconds that Triton has spent compiling in this process, to leave out of training times."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import triton

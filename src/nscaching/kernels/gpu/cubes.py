@@ -1,7 +1,5 @@
 """The gradient of the nuclear 3-norm penalty, compiled for GPUs."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

@@ -1,7 +1,5 @@
 """Gathering a batch and drawing its negatives, compiled for GPUs."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

@@ -1,7 +1,5 @@
 """The numbers by which GPU kernels know the models, and products of complex numbers."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

@@ -1,7 +1,5 @@
 """The fast path on GPUs: kernels compiled by Triton, and whole steps replayed as CUDA graphs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Launch parameters of kernels that score candidates."""
 
-from __future__ import annotations
-
 import math
 
 import triton

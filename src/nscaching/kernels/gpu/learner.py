@@ -1,7 +1,5 @@
 """Gradient steps on GPUs, for the models whose gradients are compiled."""
 
-from __future__ import annotations
-
 import math
 
 import torch

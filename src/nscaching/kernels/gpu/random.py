@@ -1,7 +1,5 @@
 """``random`` compiled for GPUs: the same numbers, made where they are needed."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

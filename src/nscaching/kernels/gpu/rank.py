@@ -1,7 +1,5 @@
 """Distances of all pairs and the counts behind a rank, compiled for GPUs."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

@@ -1,7 +1,5 @@
 """Refreshing the cache, compiled for GPUs: one program per key."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

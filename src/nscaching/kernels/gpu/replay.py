@@ -1,7 +1,5 @@
 """Training steps recorded once and replayed as CUDA graphs."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Scores of the candidates of a query, for draws and refreshes, compiled for GPUs."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

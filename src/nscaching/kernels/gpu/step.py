@@ -6,8 +6,6 @@ the same seed gives the same run, bit for bit. Adam divides by a gradient's size
 unit is a thousandth of that.
 """
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

@@ -1,7 +1,5 @@
 """The parts of a figure: pages of panels with lines of points, or a table."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

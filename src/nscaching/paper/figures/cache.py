@@ -1,7 +1,5 @@
 """The cache of one query at each recorded epoch: a table of names."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from nscaching.errors import UserError

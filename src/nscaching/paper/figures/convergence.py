@@ -1,7 +1,5 @@
 """MRR and Hit@10 against the time of training: a page for each scoring function."""
 
-from __future__ import annotations
-
 import statistics
 
 from nscaching.paper.figures._logs import Log, by_sampler, grouped, in_order, ranked_split

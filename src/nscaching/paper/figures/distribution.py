@@ -4,8 +4,6 @@ Drawn is the complementary cumulative distribution P(D ≥ x). With the margin l
 D = −margin teaches nothing; the dashed line marks this value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

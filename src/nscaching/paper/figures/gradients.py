@@ -1,7 +1,5 @@
 """The mean norm of a mini-batch's gradient in each epoch: does it vanish?"""
 
-from __future__ import annotations
-
 from nscaching.errors import UserError
 from nscaching.paper.figures._logs import Log, by_sampler, grouped, in_order
 from nscaching.paper.figures._pages import Line, Page, Panel, Row, evenly

@@ -1,7 +1,5 @@
 """Sizes of the cache: N1 entities kept for a key, N2 fresh candidates in a refresh."""
 
-from __future__ import annotations
-
 import statistics
 from typing import Literal
 

@@ -3,8 +3,6 @@
 RR and CE tell how much is explored, NZL how many of the drawn negatives still teach something.
 """
 
-from __future__ import annotations
-
 from nscaching.errors import UserError
 from nscaching.paper.figures._logs import Log, grouped, labels, note_differences, ranked_split
 from nscaching.paper.figures._pages import Line, Page, Panel, Row

@@ -5,8 +5,6 @@ sampling on the paper's grid and kept for all samplers, and ``[cache]``, what di
 tuned for the cache.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal, get_args
 

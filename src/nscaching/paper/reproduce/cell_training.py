@@ -1,7 +1,5 @@
 """Trains one cell: from its checkpoint if it was stopped, to its line of results."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import functools

@@ -1,7 +1,5 @@
 """Trains the missing cells of a table, one after the other, and writes the table."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, field

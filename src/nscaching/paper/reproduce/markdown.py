@@ -1,7 +1,5 @@
 """The table as a Markdown page: the paper's values and ours side by side."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Results to rows of a table: our value, the paper's, and the difference."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

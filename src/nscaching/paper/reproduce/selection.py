@@ -1,7 +1,5 @@
 """Which cells of a table to make: a dataclass whose fields are flags, as those of TrainConfig."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """How long the trainings to come will take, judged by similar ones that are done."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from nscaching.paper.reproduce.cell_training import device_name, recorded

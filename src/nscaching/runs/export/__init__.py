@@ -1,7 +1,5 @@
 """Vectors with their names as files that other programs read, one format per suffix."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The exported vectors, and the interface of a format."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

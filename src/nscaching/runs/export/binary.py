@@ -1,7 +1,5 @@
 """Arrays unchanged: safetensors, and NumPy's .npz. Nothing is pickled."""
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Parquet, by pyarrow: a row for each vector, with its kind, name and label."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The text form of word2vec: "count dim", then lines of a name and its numbers."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path

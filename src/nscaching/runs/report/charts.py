@@ -1,7 +1,5 @@
 """Line charts against epochs: where everything lies. The template draws them as SVG."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """How values are shown on the page: text that may hold anything, names, and numbers."""
 
-from __future__ import annotations
-
 import math
 
 from markupsafe import Markup, escape

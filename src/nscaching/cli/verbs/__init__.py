@@ -18,20 +18,7 @@ from nscaching.cli.verbs.tuning import Tune
 
 __all__ = ["VERBS", "Train", "Tune", "Verb"]
 
-VERBS: dict[str, type[Verb]] = {
-    "demo": Demo,
-    "datasets": Datasets,
-    "train": Train,
-    "tune": Tune,
-    "evaluate": Evaluate,
-    "classify": Classify,
-    "predict": Predict,
-    "neighbours": Neighbours,
-    "inspect": Inspect,
-    "export": Export,
-    "compare": Compare,
-    "presets": Presets,
-    "reproduce": Reproduce,
-    "report": Report,
-    "figures": Figures,
-}
+_TRAINING: tuple[type[Verb], ...] = (Demo, Datasets, Train, Tune)
+_ASKING: tuple[type[Verb], ...] = (Evaluate, Classify, Predict, Neighbours, Inspect)
+_WRITING: tuple[type[Verb], ...] = (Export, Compare, Presets, Reproduce, Report, Figures)
+VERBS = {verb.__name__.lower(): verb for verb in (*_TRAINING, *_ASKING, *_WRITING)}

@@ -22,13 +22,12 @@ class Export:
     json: Json = False
 
     def run(self) -> None:
-        """Write the vectors, showing progress if it takes long, and print the files."""
         from nscaching.cli.progress import when_slow
         from nscaching.runs.run import Run
 
         run = Run.load(self.path, "cpu", self.trust)
-        with when_slow(f"writing {self.to}") as progress:
-            files = [str(file) for file in run.export(self.to, self.overwrite, progress)]
+        with when_slow(f"writing {self.to}") as bar:
+            files = [str(file) for file in run.export(self.to, self.overwrite, bar)]
         entities, relations = len(run.graph.entities), len(run.graph.relations)
         if self.json:
             sizes = {"entities": entities, "relations": relations}

@@ -1,18 +1,13 @@
 """The verb ``neighbours``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
 from nscaching.cli.tables import print_table
-from nscaching.cli.verbs._base import AskRun
-from nscaching.cli.verbs.predict import numbered
-
-if TYPE_CHECKING:
-    from nscaching.runs.run import Run
+from nscaching.cli.verbs._base import AskRun, Run
+from nscaching.cli.verbs.predict import named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +24,9 @@ class Neighbours(AskRun):
     """What nearness is: the angle between the vectors, or their Euclidean distance."""
 
     def ask(self, run: Run) -> dict[str, Any]:
-        """Find the nearest entities."""
         return run.neighbours(self.name, self.top, self.by)
 
     def show(self, run: Run, result: dict[str, Any]) -> None:
-        """Print the nearest entities."""
-        rows = [[numbered(near), f"{near[self.by]:.4f}"] for near in result["neighbours"]]
+        near = result["neighbours"]
+        rows = [[f"{each['rank']}. {named(each)}", f"{each[self.by]:.4f}"] for each in near]
         print_table([f"nearest to {result['label']}", self.by], rows)

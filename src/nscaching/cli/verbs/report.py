@@ -1,15 +1,10 @@
 """The verb ``report``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nscaching.cli.tables import say
-from nscaching.cli.verbs._base import AskRun
-
-if TYPE_CHECKING:
-    from nscaching.runs.run import Run
+from nscaching.cli.verbs._base import AskRun, Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,13 +20,11 @@ class Report(AskRun):
     """Replace any other file if it exists."""
 
     def ask(self, run: Run) -> dict[str, Any]:
-        """Write the report, showing progress if it takes long."""
         from nscaching.cli.progress import when_slow
 
-        with when_slow("ranking for the report") as progress:
-            file = run.report(self.out, self.overwrite, progress)
+        with when_slow("ranking for the report") as bar:
+            file = run.report(self.out, self.overwrite, bar)
         return {"run": str(run.path), "report": str(file)}
 
     def show(self, run: Run, result: dict[str, Any]) -> None:
-        """Print the path of the report."""
         say(f"report: {result['report']}")

@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from tyro.conf import OmitArgPrefixes, Suppress
 
 from nscaching.cli.tables import HEADINGS, metric_cells, note, print_json, print_table, say
-from nscaching.cli.verbs._base import Json, Trust, Where
+from nscaching.cli.verbs._base import Json, Run, Trust, Where
 from nscaching.cli.verbs.compare import summary
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError, as_flag, user_path
 from nscaching.probes import ProbeConfig
 from nscaching.registry import refuse_outside_code
-from nscaching.runs.escaping import visible
 
 if TYPE_CHECKING:
     from nscaching.data.graph import KnowledgeGraph
-    from nscaching.runs.run import Run
     from nscaching.training.memory import Statement
 
 # The flags that go with --resume: none of them changes the steps that are done.
 RESUMABLE = {
+    "resume",
+    "epochs",
     "checkpoint_every",
     "device",
-    "epochs",
-    "json",
     "kernels",
-    "resume",
     "threads",
     "trust",
+    "json",
 }
 
 
@@ -71,90 +70,88 @@ class Train:
     trust: Trust = False
     json: Json = False
     given: Suppress[tuple[str, ...]] = ()
-    """Which settings the command line names."""
+    """The flags of the command line, spelled as fields."""
 
-    @classmethod
-    def defaults(cls, given: Mapping[str, Sequence[str]]) -> Self | None:
-        """Return the defaults that --config or --preset gives, if the flags name one of them."""
-        paths, names = given.get("config", []), given.get("preset", [])
-        if "resume" in given or not (paths or names):
-            return None
-        if len(paths) + len(names) > 1:
-            both = [f"--config {path}" for path in paths] + [f"--preset {name}" for name in names]
-            raise UserError(f"{' and '.join(both)} each say all settings: give one of them")
-        if names:
-            from nscaching.paper import presets
+    def with_flags(self, given: Sequence[str]) -> Self:
+        """Take from --config or --preset what the given flags do not say."""
+        flags = dataclasses.replace(self, given=tuple(given))
+        if self.resume or not (self.config or self.preset):
+            return flags
+        if given.count("config") + given.count("preset") > 1:
+            raise UserError("--config and --preset each say all settings: give one of them, once")
+        file = self._read_preset() if self.preset else self._read_config()
+        if file.where and self.where not in ("", file.where):
+            file = dataclasses.replace(file, labels="")  # which are of other data
+        taken = {name: getattr(file, name) for name in ("labels", "split_seed", "literals")}
+        return dataclasses.replace(
+            flags,
+            where=self.where or file.where,
+            settings=file.settings.changed(**_chosen(given, self.settings.flat())),
+            probes=dataclasses.replace(file.probes, **_chosen(given, self.probes.to_dict())),
+            **{name: value for name, value in taken.items() if name not in given},
+        )
 
-            data, settings = presets.load(*presets.parse(names[0]))
-            return cls(where=data, settings=settings)
+    def _read_preset(self) -> Train:
+        from nscaching.paper import presets
+
+        data, settings = presets.load(*presets.parse(self.preset))
+        return Train(data, settings)
+
+    def _read_config(self) -> Train:
         from nscaching.runs.settings import read_probes, read_settings
 
-        path = user_path(paths[0])
+        path = user_path(self.config)
         source, settings = read_settings(path)
-        file = cls(
-            where=source.data,
-            settings=settings,
-            probes=read_probes(path),
-            labels=source.labels,
-            split_seed=source.split_seed,
-            literals=source.literals,
-        )
-        if "help" not in given:
-            return file
-        # The help prints the defaults as they are.
-        return dataclasses.replace(
-            file, **_visible(vars(file)), settings=settings.changed(**_visible(settings.flat()))
-        )
+        found = dataclasses.asdict(source)
+        return Train(found.pop("data"), settings, read_probes(path), **found)
 
     def run(self) -> None:
-        """Train with a progress bar, and print the results."""
         from nscaching.cli.loading import describe_graph, load_graph
-        from nscaching.cli.watched_training import train_watched
+        from nscaching.cli.watched_training import watched
         from nscaching.runs.folder import default_out
+        from nscaching.training.train import train
 
         if self.resume:
             self._resume()
             return
         if self.config and not self.trust:
-            typed = dict.fromkeys(self.given, "")  # flags are trust enough
-            refuse_outside_code(self.config, self.settings.to_dict() | typed)
+            settings = self.settings.to_dict()  # flags are trust enough
+            refuse_outside_code(self.config, {n: settings[n] for n in settings.keys() - self.given})
         if not self.where:
             raise UserError("say what to train on: a known data set, a folder or a file")
         self._check()
-        graph = load_graph(self.where, self._labels(), self.split_seed, self.literals)
+        graph = load_graph(self.where, self.labels, self.split_seed, self.literals)
         describe_graph(graph)
         self._note_differences(graph)
         out = self.out or default_out(graph, self.settings)
         if self.dry_run:
             self._dry_run(graph, str(out))
             return
-        run = train_watched(
-            graph,
-            self.settings,
-            out,
-            overwrite=self.overwrite,
-            probes=self.probes,
-            checkpoint_every=self.checkpoint_every,
-        )
-        _print_run(run, self.json)
+        work = partial(train, graph, self.settings, out=out, overwrite=self.overwrite)
+        work = partial(work, probes=self.probes, checkpoint_every=self.checkpoint_every)
+        _print_run(watched(work, self.settings), self.json)
 
     def _resume(self) -> None:
         """Resume a training run; refuse flags that would make it another one."""
-        from nscaching.cli.watched_training import resume_watched
+        from nscaching.cli.watched_training import watched
+        from nscaching.runs.folder import RunFolder, resume_command
+        from nscaching.training.train import resume
 
         if self.where:
             raise UserError(f"--resume takes the data from the run folder: leave out {self.where}")
-        plain = Train(given=self.given, settings=self.settings)
-        changed = [*self.given, *_differing(self, plain), *_differing(self.probes, plain.probes)]
-        for name in changed:
-            if name not in RESUMABLE | {"probes"}:
+        for name in self.given:
+            if name not in RESUMABLE:
                 raise UserError(
                     f"--resume takes all settings from the run folder: leave out {as_flag(name)}"
                 )
-        settings = self.settings.flat()
-        given = {name: settings[name] for name in self.given}
-        every = self.checkpoint_every
-        run = resume_watched(self.resume, self.trust, checkpoint_every=every, **given)
+        changed = _chosen(self.given, self.settings.flat())
+        _, config = RunFolder(self.resume).read_config(self.trust)
+        options = {"trust": self.trust, "checkpoint_every": self.checkpoint_every, **changed}
+        run = watched(
+            partial(resume, self.resume, **options),
+            config.changed(epochs=changed.get("epochs", config.epochs)),
+            f"; to resume: {resume_command(self.resume)}",
+        )
         _print_run(run, self.json)
 
     def _check(self) -> None:
@@ -174,16 +171,6 @@ class Train:
         if self.out:
             RunFolder(self.out).check_free(self.overwrite)
         self.probes.check(config)
-
-    def _labels(self) -> str:
-        """Return the file of labels; one that a configuration names is for its own data only."""
-        if not self.config:
-            return self.labels
-        from nscaching.runs.settings import read_settings
-
-        source, _ = read_settings(user_path(self.config))
-        others = source.data and self.where != source.data and self.labels == source.labels
-        return "" if others else self.labels
 
     def _note_differences(self, graph: KnowledgeGraph) -> None:
         """Note what keeps the run of a file from coming out the same, or a preset from fitting."""
@@ -212,15 +199,8 @@ class Train:
             raise UserError(reason)
 
 
-def _visible(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the texts among the values, without characters that a terminal obeys."""
-    return {name: visible(value) for name, value in values.items() if isinstance(value, str)}
-
-
-def _differing(one: object, other: object) -> list[str]:
-    """Return the names of the fields in which two dataclasses of one class differ."""
-    names = [each.name for each in dataclasses.fields(one)]  # type: ignore[arg-type]
-    return [name for name in names if getattr(one, name) != getattr(other, name)]
+def _chosen(names: Sequence[str], values: dict[str, Any]) -> dict[str, Any]:
+    return {name: values[name] for name in names if name in values}
 
 
 def print_memory(found: Statement, as_json: bool) -> None:

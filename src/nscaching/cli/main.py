@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import tyro
 
 from nscaching import __version__
+from nscaching.cli.tables import note
 from nscaching.cli.verbs import VERBS, Train, Tune, Verb
 from nscaching.config import HINTS
 from nscaching.errors import UserError, naming_flags, unknown
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # names on a terminal without UTF-8
     try:
         with warnings.catch_warnings(), naming_flags():
-            warnings.showwarning = _print_warning
+            warnings.showwarning = lambda message, *_, **__: note(f"note: {message}")
             _dispatch(words)
         sys.stdout.flush()  # here, where an error of writing is still caught
     except KeyboardInterrupt as stop:
@@ -51,11 +52,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         one_line = " ".join(line.strip() for line in str(error).splitlines())
         sys.stderr.write(f"nscaching: {visible(one_line) or 'not enough memory'}\n")
         sys.exit(2)
-
-
-def _print_warning(message: Warning | str, *rest: object, **more: object) -> None:
-    """Print a warning of the library as a note, without its place in the source."""
-    sys.stderr.write(f"note: {visible(str(message))}\n")
 
 
 def _dispatch(words: list[str]) -> None:

@@ -16,6 +16,8 @@ LONGEST = 2000  # characters of a cell; JSON has all of them
 HEADINGS = {"mrr": "MRR", "mr": "MR", "hits@1": "Hit@1", "hits@3": "Hit@3", "hits@10": "Hit@10"}
 """The headings of the metrics of a ranking."""
 
+FORMATS = {"mr": ",.1f", "threshold": ".3f", "score": ".3f"}  # of figures that are no share
+
 
 def print_json(value: object) -> None:
     """Print JSON; in ASCII where the output knows no more."""
@@ -68,6 +70,12 @@ def note(line: str) -> None:
     sys.stderr.write(f"{visible(line)}\n")
 
 
-def metric_cells(values: dict[str, Any]) -> list[str]:
-    """Return the metrics of a ranking as cells of a table."""
-    return [f"{values[m]:,.1f}" if m == "mr" else f"{values[m]:.4f}" for m in HEADINGS]
+def cells(values: dict[str, Any], *names: str) -> list[str]:
+    """Return figures as cells of a table, empty where there is none; by default of a ranking."""
+    return [_cell(name, values[name]) if name in values else "" for name in names or HEADINGS]
+
+
+def _cell(name: str, value: float) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:{FORMATS.get(name, '.4f')}}"

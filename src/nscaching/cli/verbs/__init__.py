@@ -7,11 +7,9 @@ from nscaching.cli.verbs.datasets import Datasets
 from nscaching.cli.verbs.demo import Demo
 from nscaching.cli.verbs.drawing import Figures
 from nscaching.cli.verbs.evaluate import Evaluate
-from nscaching.cli.verbs.export import Export
+from nscaching.cli.verbs.export import Export, Report
 from nscaching.cli.verbs.inspect import Inspect
-from nscaching.cli.verbs.neighbours import Neighbours
-from nscaching.cli.verbs.predict import Predict
-from nscaching.cli.verbs.report import Report
+from nscaching.cli.verbs.predict import Neighbours, Predict
 from nscaching.cli.verbs.reproducing import Presets, Reproduce
 from nscaching.cli.verbs.train import Train
 from nscaching.cli.verbs.tuning import Tune

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nscaching.cli.tables import HEADINGS, metric_cells, print_json, print_table, say
+from nscaching.cli.tables import HEADINGS, cells, print_json, print_table, say
 from nscaching.cli.verbs._base import Json, Run, RunPaths, Trust
 from nscaching.errors import UserError, user_path
 
@@ -40,6 +40,7 @@ class Compare:
 
 def compare(runs: Sequence[Run], plot: Path, overwrite: bool = False) -> dict[str, Any]:
     """Draw the validation MRR of runs against time; return the figures of the runs for JSON."""
+    from nscaching.files import writing
     from nscaching.runs.plots import plot_comparison
 
     if not runs:
@@ -48,11 +49,9 @@ def compare(runs: Sequence[Run], plot: Path, overwrite: bool = False) -> dict[st
         raise UserError(f"{plot} exists already; choose another --plot, or say --overwrite")
     if plot.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise UserError(f"--plot {plot}: the name must end in .png, .svg or .pdf")
-    try:
+    with writing(plot.parent):
         plot.parent.mkdir(parents=True, exist_ok=True)
-        plot_comparison(runs, _distinct_names(runs), plot)
-    except OSError as error:
-        raise UserError(f"cannot write {error.filename or plot}: {error.strerror}") from error
+    plot_comparison(runs, _distinct_names(runs), plot)
     return {"runs": [summary(run) for run in runs], "plot": str(plot)}
 
 
@@ -76,9 +75,7 @@ def print_comparison(runs: Sequence[Run], plot: Path) -> None:
     rows = []
     for name, run in zip(_distinct_names(runs), runs, strict=True):
         result = run.result("test") or run.result("valid")
-        figures = (
-            [result["split"], *metric_cells(result)] if result else ["–"] * (1 + len(HEADINGS))
-        )
+        figures = [result["split"], *cells(result)] if result else ["–"] * (1 + len(HEADINGS))
         rows.append([name, *figures, f"{run.train_seconds:.1f}"])
     print_table(["run", "split", *HEADINGS.values(), "seconds"], rows)
     say(f"plot: {plot}")

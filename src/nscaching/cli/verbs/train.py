@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tyro.conf import OmitArgPrefixes, Suppress
 
-from nscaching.cli.tables import HEADINGS, metric_cells, note, print_json, print_table, say
+from nscaching.cli.tables import HEADINGS, cells, note, print_json, print_table, say
 from nscaching.cli.verbs._base import Json, Run, Trust, Where
 from nscaching.cli.verbs.compare import summary
 from nscaching.config import TrainConfig
@@ -79,7 +79,7 @@ class Train:
             return flags
         if given.count("config") + given.count("preset") > 1:
             raise UserError("--config and --preset each say all settings: give one of them, once")
-        file = self._read_preset() if self.preset else self._read_config()
+        file = self._read_file()
         if file.where and self.where not in ("", file.where):
             file = dataclasses.replace(file, labels="")  # which are of other data
         taken = {name: getattr(file, name) for name in ("labels", "split_seed", "literals")}
@@ -91,15 +91,12 @@ class Train:
             **{name: value for name, value in taken.items() if name not in given},
         )
 
-    def _read_preset(self) -> Train:
+    def _read_file(self) -> Train:
         from nscaching.paper import presets
-
-        data, settings = presets.load(*presets.parse(self.preset))
-        return Train(data, settings)
-
-    def _read_config(self) -> Train:
         from nscaching.runs.settings import read_probes, read_settings
 
+        if self.preset:
+            return Train(*presets.load(*presets.parse(self.preset)))
         path = user_path(self.config)
         source, settings = read_settings(path)
         found = dataclasses.asdict(source)
@@ -228,7 +225,7 @@ def _print_run(run: Run, as_json: bool) -> None:
     if as_json:
         print_json(figures)
         return
-    rows = [[s, *metric_cells(figures[s])] for s in ("valid", "test") if figures[s]]
+    rows = [[s, *cells(figures[s])] for s in ("valid", "test") if figures[s]]
     title = f"{run.config.model} with {run.config.sampler} on {run.graph.name}"
     if rows:
         print_table(["split", *HEADINGS.values()], rows, title)

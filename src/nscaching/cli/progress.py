@@ -122,7 +122,6 @@ class TrainingDisplay(Bar, Listener):
         super().__init__(name, float(config.epochs))
         self.epochs, self.epoch, self.loss, self.mrr = config.epochs, 0, "", ""
         self.signals, self.left = signals or Signals(), left
-        self.stepped = False
 
     def begin(self, history: list[dict[str, Any]]) -> None:
         """Start the bar at the epochs of a run that resumes."""
@@ -155,8 +154,7 @@ class TrainingDisplay(Bar, Listener):
         elif stage.ranks:
             self._show(self.epoch, f"  ranking {stage.value} {100 * done // total}%")
         else:
-            if not self.stepped:  # the preparation had another pace
-                self.stepped = True
+            if not self.latest.startswith("epoch"):  # the preparation had another pace
                 self.restart(self.epoch)
             self._show(self.epoch + done / total)
 

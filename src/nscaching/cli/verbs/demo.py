@@ -37,7 +37,7 @@ class Demo:
 
     def run(self) -> None:
         from nscaching.cli.loading import describe_graph, load_graph
-        from nscaching.cli.watched_training import watched
+        from nscaching.cli.training import watched
         from nscaching.files import free_path
         from nscaching.training.train import train
 

@@ -1,38 +1,18 @@
-"""The verb ``train``."""
+"""The flags of the verb ``train``."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from tyro.conf import OmitArgPrefixes, Suppress
 
-from nscaching.cli.tables import HEADINGS, cells, note, print_json, print_table, say
-from nscaching.cli.verbs._base import Json, Run, Trust, Where
-from nscaching.cli.verbs.compare import summary
+from nscaching.cli.verbs._base import Json, Trust, Where
 from nscaching.config import TrainConfig
-from nscaching.errors import UserError, as_flag, user_path
+from nscaching.errors import UserError, user_path
 from nscaching.probes import ProbeConfig
-from nscaching.registry import refuse_outside_code
-
-if TYPE_CHECKING:
-    from nscaching.data.graph import KnowledgeGraph
-    from nscaching.training.memory import Statement
-
-# The flags that go with --resume: none of them changes the steps that are done.
-RESUMABLE = {
-    "resume",
-    "epochs",
-    "checkpoint_every",
-    "device",
-    "kernels",
-    "threads",
-    "trust",
-    "json",
-}
 
 
 @dataclass(frozen=True)
@@ -86,8 +66,8 @@ class Train:
         return dataclasses.replace(
             flags,
             where=self.where or file.where,
-            settings=file.settings.changed(**_chosen(given, self.settings.flat())),
-            probes=dataclasses.replace(file.probes, **_chosen(given, self.probes.to_dict())),
+            settings=file.settings.changed(**flags.chosen(self.settings.flat())),
+            probes=dataclasses.replace(file.probes, **flags.chosen(self.probes.to_dict())),
             **{name: value for name, value in taken.items() if name not in given},
         )
 
@@ -103,137 +83,13 @@ class Train:
         return Train(found.pop("data"), settings, read_probes(path), **found)
 
     def run(self) -> None:
-        from nscaching.cli.loading import describe_graph, load_graph
-        from nscaching.cli.watched_training import watched
-        from nscaching.runs.folder import default_out
-        from nscaching.training.train import train
+        from nscaching.cli import training
 
         if self.resume:
-            self._resume()
-            return
-        if self.config and not self.trust:
-            settings = self.settings.to_dict()  # flags are trust enough
-            refuse_outside_code(self.config, {n: settings[n] for n in settings.keys() - self.given})
-        if not self.where:
-            raise UserError("say what to train on: a known data set, a folder or a file")
-        self._check()
-        graph = load_graph(self.where, self.labels, self.split_seed, self.literals)
-        describe_graph(graph)
-        self._note_differences(graph)
-        out = self.out or default_out(graph, self.settings)
-        if self.dry_run:
-            self._dry_run(graph, str(out))
-            return
-        work = partial(train, graph, self.settings, out=out, overwrite=self.overwrite)
-        work = partial(work, probes=self.probes, checkpoint_every=self.checkpoint_every)
-        _print_run(watched(work, self.settings), self.json)
+            training.resume_run(self)
+        else:
+            training.train_run(self)
 
-    def _resume(self) -> None:
-        """Resume a training run; refuse flags that would make it another one."""
-        from nscaching.cli.watched_training import watched
-        from nscaching.runs.folder import RunFolder, resume_command
-        from nscaching.training.train import resume
-
-        if self.where:
-            raise UserError(f"--resume takes the data from the run folder: leave out {self.where}")
-        for name in self.given:
-            if name not in RESUMABLE:
-                raise UserError(
-                    f"--resume takes all settings from the run folder: leave out {as_flag(name)}"
-                )
-        changed = _chosen(self.given, self.settings.flat())
-        _, config = RunFolder(self.resume).read_config(self.trust)
-        options = {"trust": self.trust, "checkpoint_every": self.checkpoint_every, **changed}
-        run = watched(
-            partial(resume, self.resume, **options),
-            config.changed(epochs=changed.get("epochs", config.epochs)),
-            f"; to resume: {resume_command(self.resume)}",
-        )
-        _print_run(run, self.json)
-
-    def _check(self) -> None:
-        """Find mistakes in the settings before the data are loaded."""
-        from nscaching.kernels.dispatch import choose_device
-        from nscaching.models import MODELS
-        from nscaching.runs.folder import RunFolder
-        from nscaching.samplers import SAMPLERS
-        from nscaching.training.objective import choose_objective
-
-        config = self.settings
-        for name in (config.model, config.gan.generator):
-            MODELS.get(name)
-        SAMPLERS.get(config.sampler)
-        choose_objective(config, MODELS.get(config.model))
-        choose_device(config.device)
-        if self.out:
-            RunFolder(self.out).check_free(self.overwrite)
-        self.probes.check(config)
-
-    def _note_differences(self, graph: KnowledgeGraph) -> None:
-        """Note what keeps the run of a file from coming out the same, or a preset from fitting."""
-        from nscaching.paper import presets
-        from nscaching.runs.settings import read_record
-        from nscaching.training.train import differences
-
-        if self.config:
-            file = user_path(self.config)
-            for difference in differences(read_record(file), graph, self.settings):
-                note(f"note: the run of {file} will not come out the same: its {difference}")
-        if self.preset:
-            data, tuned = presets.load(*presets.parse(self.preset))
-            theirs = f"{tuned.model} on {data}"
-            ours = f"{self.settings.model} on {graph.name}"
-            if theirs.casefold() != ours.casefold():
-                note(f"note: --preset {self.preset} was tuned for {theirs}, not for {ours}")
-
-    def _dry_run(self, graph: KnowledgeGraph, out: str) -> None:
-        """Print the memory and disk that training needs; raise an error if they do not suffice."""
-        from nscaching.training.memory import Statement, refusal
-
-        found = Statement(graph, self.settings, user_path(out), len(self.probes.snapshots))
-        print_memory(found, self.json)
-        if reason := refusal(found):
-            raise UserError(reason)
-
-
-def _chosen(names: Sequence[str], values: dict[str, Any]) -> dict[str, Any]:
-    return {name: values[name] for name in names if name in values}
-
-
-def print_memory(found: Statement, as_json: bool) -> None:
-    """Print what a training run would need, and what is available."""
-    from nscaching.training.memory import readable
-
-    if as_json:
-        print_json(found.to_dict())
-        return
-    for place in found.places:
-        mine = [item for item in found.items if item.place == place]
-        rows = [[item.what, readable(item.bytes)] for item in mine]
-        available = found.available[place]
-        rows.append(["peak", readable(found.peak(place))])
-        rows.append(["available", "unknown" if available is None else readable(available)])
-        print_table([place, "needs"], rows)
-    say("the peak is the sum of all items; of the transient ones only the largest counts")
-
-
-def _print_run(run: Run, as_json: bool) -> None:
-    """Print the results of a training run."""
-    from nscaching.runs.layout import REPORT
-
-    figures = summary(run)
-    if as_json:
-        print_json(figures)
-        return
-    rows = [[s, *cells(figures[s])] for s in ("valid", "test") if figures[s]]
-    title = f"{run.config.model} with {run.config.sampler} on {run.graph.name}"
-    if rows:
-        print_table(["split", *HEADINGS.values()], rows, title)
-    best = "was best" if figures["valid"] else "was kept"
-    say(
-        f"epoch {run.best_epoch} of {figures['epochs']} {best}; "
-        f"{run.train_seconds:.1f} s of training",
-        f"run folder: {run.path}",
-    )
-    if run.path is not None and (run.path / REPORT).is_file():
-        say(f"report: {run.path / REPORT}")
+    def chosen(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the values that the given flags name."""
+        return {name: values[name] for name in self.given if name in values}

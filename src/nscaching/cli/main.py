@@ -120,7 +120,3 @@ def _reason(box: str) -> str:
         message = f"Error parsing (--\\S+): {pattern}"
         sentence = re.sub(message, rf"\1 takes {kind}, not \2", sentence)
     return sentence
-
-
-if __name__ == "__main__":
-    main()

@@ -23,10 +23,12 @@ LOG_SECONDS = 10.0
 class Bar:
     """The progress bar of one task, on standard error."""
 
-    def __init__(self, name: str, total: float | None = None) -> None:
-        self.name, self.total, self.done, self.latest = visible(name), total, 0.0, ""
-        self.first = 0.0  # done before this process began
-        self.began: float | None = None  # none before the first report
+    def __init__(self, name: str) -> None:
+        self.name, self.done, self.latest = visible(name), 0.0, ""
+        self.total: float | None = None
+        # The pace counts from the first report on: work before it, such as compiling, happens once.
+        self.first = 0.0  # done before
+        self.began: float | None = None
         self.last_line = time.monotonic()
         self.console = Console(stderr=True, highlight=False)
         self.bars = Progress(
@@ -38,7 +40,7 @@ class Bar:
             console=self.console,
             disable=not self.console.is_terminal,
         )
-        self.task = self.bars.add_task(self.name, total=total, latest="")
+        self.task = self.bars.add_task(self.name, total=None, latest="")
 
     def __enter__(self) -> Self:
         self.bars.start()
@@ -53,8 +55,10 @@ class Bar:
 
     def show(self, done: float, total: float | None, latest: str) -> None:
         """Show how much is done, and the latest news."""
+        if done < self.done:  # another part of the work, with a pace of its own
+            self.first, self.began = 0.0, None
+            self.bars.reset(self.task)
         if done > self.first and self.began is None:
-            # Work before the first report, such as compiling, happens once: it gives no pace.
             self.first, self.began = done, time.monotonic()
         self.done, self.total, self.latest = done, total, visible(latest)
         self.bars.update(self.task, completed=done, total=total, latest=self.latest)
@@ -62,19 +66,11 @@ class Bar:
             self.log()
 
     def __call__(self, done: int, of: int) -> None:
-        """Show how many are done of all."""
         self.show(done, of, f"{done:,}/{of:,}")
 
     def stage(self, what: str, done: float, of: float) -> None:
-        """Show the progress of one of several parts; the time left counts from its beginning."""
-        if not self.latest.startswith(what):
-            self.restart(0.0)
+        """Show the progress of one of several parts."""
         self.show(done, of, f"{what} {100 * done / of:.0f}%")
-
-    def restart(self, first: float) -> None:
-        """Measure the pace again, from the next report on, with so much done before."""
-        self.first, self.began = first, None
-        self.bars.reset(self.task)
 
     def log(self) -> None:
         """Write a line, where there is no terminal to show a bar."""
@@ -119,14 +115,12 @@ class TrainingDisplay(Bar, Listener):
     def __init__(
         self, name: str, config: TrainConfig, signals: Signals | None = None, left: str = ""
     ) -> None:
-        super().__init__(name, float(config.epochs))
+        super().__init__(name)
         self.epochs, self.epoch, self.loss, self.mrr = config.epochs, 0, "", ""
         self.signals, self.left = signals or Signals(), left
 
     def begin(self, history: list[dict[str, Any]]) -> None:
-        """Start the bar at the epochs of a run that resumes."""
         self.epoch = self.first = sum("split" not in record for record in history)
-        self.done = self.first
 
     def note(self, text: str) -> None:
         self.say(f"note: {text}")
@@ -134,7 +128,7 @@ class TrainingDisplay(Bar, Listener):
     def announce(self, text: str) -> None:
         """Show which kernels run; the first step may have to compile them."""
         self.say(text, "dim")
-        self.show(self.epoch, float(self.epochs), "first step: kernels are compiled at first use")
+        self.show(self.epoch, self.epochs, "first step: kernels are compiled at first use")
         self._stop_before_first_step()
 
     def record(self, record: dict[str, Any]) -> None:
@@ -154,8 +148,6 @@ class TrainingDisplay(Bar, Listener):
         elif stage.ranks:
             self._show(self.epoch, f"  ranking {stage.value} {100 * done // total}%")
         else:
-            if not self.latest.startswith("epoch"):  # the preparation had another pace
-                self.restart(self.epoch)
             self._show(self.epoch + done / total)
 
     def stop(self) -> bool:
@@ -166,7 +158,7 @@ class TrainingDisplay(Bar, Listener):
 
     def _show(self, epochs: float, doing: str = "") -> None:
         latest = f"epoch {self.epoch}/{self.epochs}  {self.loss}{self.mrr}{doing}"
-        self.show(epochs, float(self.epochs), latest)
+        self.show(epochs, self.epochs, latest)
 
 
 class SeriesDisplay(TrainingDisplay):

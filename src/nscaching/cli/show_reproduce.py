@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nscaching.cli.loading import load_graph
 from nscaching.cli.progress import SeriesDisplay
 from nscaching.cli.signals import Signals
 from nscaching.cli.tables import note, print_json, print_table, say
+from nscaching.cli.training import load_graph
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import flag

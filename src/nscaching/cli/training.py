@@ -1,16 +1,16 @@
-"""What ``train`` does: training with a progress bar, stopped by SIGINT or SIGTERM."""
+"""Loading a graph and training, with a progress bar: what ``train`` does."""
 
 from collections.abc import Callable
 from functools import partial
 
-from nscaching.cli.loading import describe_graph, load_graph
-from nscaching.cli.progress import TrainingDisplay
+from nscaching.cli.progress import Bar, TrainingDisplay, when_slow
 from nscaching.cli.signals import Signals
 from nscaching.cli.tables import HEADINGS, cells, note, print_json, print_table, say
 from nscaching.cli.verbs.compare import summary
 from nscaching.cli.verbs.train import Train
 from nscaching.config import TrainConfig
-from nscaching.data.graph import KnowledgeGraph
+from nscaching.data import datasets
+from nscaching.data.graph import SPLITS, KnowledgeGraph
 from nscaching.errors import UserError, as_flag, user_path
 from nscaching.kernels.dispatch import choose_device
 from nscaching.models import MODELS
@@ -20,7 +20,6 @@ from nscaching.runs.folder import RunFolder, default_out, resume_command
 from nscaching.runs.layout import REPORT
 from nscaching.runs.run import Run
 from nscaching.runs.settings import read_record
-from nscaching.samplers import SAMPLERS
 from nscaching.training.memory import Statement, readable, refusal
 from nscaching.training.objective import choose_objective
 from nscaching.training.train import differences, resume, train
@@ -28,6 +27,38 @@ from nscaching.training.train import differences, resume, train
 # The flags that go with --resume: none of them changes the steps that are done.
 RESUMABLE = {"epochs", "device", "kernels", "threads"}
 RESUMABLE |= {"resume", "checkpoint_every", "trust", "json"}
+
+
+def load_graph(
+    where: str, labels: str = "", split_seed: int = 0, literals: bool = False
+) -> KnowledgeGraph:
+    """Load a graph; show a download, and progress if loading takes long."""
+    known = datasets.find(where)
+    if known is not None and not datasets.is_cached(known.name):
+        with Bar(known.name) as bar:
+            datasets.fetch(
+                known.name,
+                lambda file, done, of: bar.show(done, of, f"{file}  {done / 1e6:.1f} MB"),
+            )
+    with when_slow(f"loading {where}") as bar:
+        graph = KnowledgeGraph.load(where, labels, split_seed, literals, bar.stage)
+        # Training and ranking need both indices: built here, under the progress bar.
+        bar.stage("indexing", 0, 2)
+        assert graph.train_keys
+        bar.stage("indexing", 1, 2)
+        assert graph.filter_index
+        return graph
+
+
+def describe_graph(graph: KnowledgeGraph) -> None:
+    """Print the sizes of a graph and the notes of its reader on standard error."""
+    sizes = " / ".join(f"{len(graph.split(split)):,}" for split in SPLITS)
+    note(
+        f"{graph.name}: {len(graph.entities):,} entities, {len(graph.relations):,} relations, "
+        f"{sizes} triples ({' / '.join(SPLITS)})"
+    )
+    for each in graph.notes:
+        note(f"note: {each}")
 
 
 def watched(
@@ -42,7 +73,6 @@ def watched(
 
 
 def train_run(verb: Train) -> None:
-    """Train with a progress bar, and print the results."""
     if verb.config and not verb.trust:
         settings = verb.settings.to_dict()  # flags are trust enough
         refuse_outside_code(verb.config, {n: settings[n] for n in settings.keys() - verb.given})
@@ -84,9 +114,7 @@ def resume_run(verb: Train) -> None:
 def _check(verb: Train) -> None:
     """Find mistakes in the settings before the data are loaded."""
     config = verb.settings
-    for name in (config.model, config.gan.generator):
-        MODELS.get(name)
-    SAMPLERS.get(config.sampler)
+    MODELS.get(config.gan.generator)
     choose_objective(config, MODELS.get(config.model))
     choose_device(config.device)
     if verb.out:
@@ -117,7 +145,6 @@ def _dry_run(verb: Train, graph: KnowledgeGraph, out: str) -> None:
 
 
 def print_memory(found: Statement, as_json: bool) -> None:
-    """Print what a training run would need, and what is available."""
     if as_json:
         print_json(found.to_dict())
         return
@@ -132,7 +159,6 @@ def print_memory(found: Statement, as_json: bool) -> None:
 
 
 def _print_run(run: Run, as_json: bool) -> None:
-    """Print the results of a training run."""
     figures = summary(run)
     if as_json:
         print_json(figures)

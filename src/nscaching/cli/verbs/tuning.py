@@ -44,7 +44,7 @@ class Tune:
 
     def run(self) -> None:
         """Search, showing progress, and print the results."""
-        from nscaching.cli.loading import describe_graph, load_graph
+        from nscaching.cli.training import describe_graph, load_graph
 
         settings = self.settings.flat()
         fixed = {name: settings[name] for name in self.given}

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from nscaching.errors import UserError, flag
 from nscaching.kernels.batch import Negatives
-from nscaching.kernels.sorting import ordered
+from nscaching.kernels.choose import ordered
 from nscaching.kernels.state import State, join, part
 from nscaching.samplers import Sampler
 

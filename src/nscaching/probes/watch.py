@@ -11,7 +11,7 @@ from nscaching.data.index import Ids, Longs, Side, distinct
 from nscaching.errors import UserError, flag
 from nscaching.evaluation.ranking import chunk_size
 from nscaching.kernels import Kernels
-from nscaching.kernels.sorting import ordered
+from nscaching.kernels.choose import ordered
 from nscaching.models import Model, finite
 from nscaching.probes.config import ProbeConfig
 

@@ -61,10 +61,10 @@ class KVsAll(AllEntities):
     ) -> None:
         super().__init__(model, learning, distances)
         self.steady = False
-        self.index = {}
+        self.offsets, self.answers = {}, {}
         for side, index in graph.train_index.items():
-            offsets, answers = (torch.from_numpy(a).long() for a in (index.offsets, index.answers))
-            self.index[side] = offsets.to(model.entity.device), answers.to(model.entity.device)
+            self.offsets[side] = torch.from_numpy(index.offsets).to(model.entity.device)
+            self.answers[side] = torch.from_numpy(index.answers).long().to(model.entity.device)
 
     def loss_of(self, side: Side, batch: Batch) -> Tensor:
         anchor, _ = side.query(batch.head, batch.tail)
@@ -73,8 +73,8 @@ class KVsAll(AllEntities):
         position = torch.arange(len(batch), device=key.device)
         one = torch.empty_like(key).scatter_(0, place, position)
         scores = self.model.score_all(side, anchor[one], batch.relation[one], self.distances)
-        offsets, answers = self.index[side]
-        known = Known(offsets[key], offsets[key + 1], answers)
+        offsets = self.offsets[side]
+        known = Known(offsets[key], offsets[key + 1], self.answers[side])
         row, entity = known.pairs()
         loss = F.softplus(scores).sum(1).index_add(0, row, -scores[row, entity])
         return (loss / (known.end - known.start))[place]

@@ -205,7 +205,7 @@ class NegativeCache:
         if relation is None or (head is None) == (tail is None):
             raise UserError("entries takes relation and one of head and tail")
         side, anchor = (Side.TAIL, head) if head is not None else (Side.HEAD, tail)
-        key = self._key(side, *(torch.tensor([i], device=self.device) for i in (anchor, relation)))
+        key = self._key(side, *torch.tensor([[anchor], [relation]], device=self.device))
         return self.rows[side][key[0]].long()
 
     @property
@@ -253,10 +253,9 @@ class NegativeCache:
 
     def _digest(self) -> Tensor:
         """Return a checksum [4] of all queries."""
-        digest = hashlib.sha256()
-        for side in Side:
-            digest.update(self._all_codes(side).cpu().numpy().tobytes())
-        return torch.from_numpy(np.frombuffer(digest.digest(), np.int64).copy())
+        codes = torch.cat([self._all_codes(side) for side in Side]).cpu().numpy()
+        digest = hashlib.sha256(codes.tobytes()).digest()
+        return torch.from_numpy(np.frombuffer(digest, np.int64).copy())
 
     def _ids(self, given: LongArray) -> Tensor:
         """Return ids [B] as contiguous int64: kernels read them as plain memory."""
@@ -299,7 +298,6 @@ class NegativeCache:
     # The start.
 
     def _fill(self, progress: Progress) -> None:
-        """Fill all rows with random entities that may be cached."""
         total, done = sum(map(len, self.rows.values())), 0
         for side, ids in self.rows.items():
             for key in torch.arange(len(ids), device=self.device).split(FILL_ROWS):

@@ -61,7 +61,6 @@ class NSCaching(Sampler):
         return "refresh" if self.refreshing else "draw"
 
     def negatives(self, batch: Batch, model: Model) -> Negatives:
-        """Draw from the head cache or the tail cache of each triple (steps 5 to 7)."""
         return self.cache.draw(batch, model, self.count)
 
     def update(self, batch: Batch, model: Model) -> None:

@@ -105,9 +105,8 @@ class Draws:
         chosen = []
         for some in key.split(max(1, CHOICE_PAIRS // self.entities)):
             equal = torch.zeros(len(some), self.entities, device=self.device)
-            known = None
-            if self.filter_known:
-                known = self.is_known(side, some.unsqueeze(1), everyone)
+            every = some.unsqueeze(1), everyone
+            known = self.is_known(side, *every) if self.filter_known else None
             chosen.append(select("uniform", equal, count, self.random, excluded=known))
         return torch.cat(chosen)
 

@@ -38,7 +38,6 @@ class Generating(Sampler):
     has_generator = True
 
     def prepare(self, graph: KnowledgeGraph) -> Draws:
-        """Make the generator and what it learns by."""
         config = self.config
         self.generator = build(config.gan.generator, graph, config.dim, config.norm)
         self.generator.prepare(graph)
@@ -87,7 +86,6 @@ class Generating(Sampler):
         return self.drawn
 
     def update(self, batch: Batch, model: Model) -> None:
-        """Move the generator towards negatives with high scores by the model."""
         reward = self.kernels.reward(model, batch, self.drawn)  # [B, count]
         gain = reward - reward.mean()
         loss = -(gain * self.log_chance).sum()
@@ -122,7 +120,6 @@ class KBGAN(Generating):
     """Cai and Wang, 2018: the generator chooses among N1 uniform candidates."""
 
     def candidates(self, batch: Batch, replace_head: Tensor) -> tuple[Tensor, Tensor]:
-        """Draw N1 entities for each triple."""
         if self.config.filter_known:
             candidates = self.draws.unknown_entities(batch, replace_head, self.config.cache.n1)
         else:

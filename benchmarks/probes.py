@@ -84,11 +84,10 @@ def measure(graph: KnowledgeGraph, config: TrainConfig, epochs: int) -> dict[str
         snapshots=tuple(epoch for epoch in SNAPSHOTS if cached and epoch <= epochs),
     )
     off, on = Trainer(graph, config), Trainer(graph, config, probes=asked)
-    assert on.probes is not None
     watch = Stopwatch(off.device)
     on.probes.figures = watch("figures", on.probes.figures)  # type: ignore[method-assign]
     if off.device.type == "cpu":  # on a GPU it is part of a graph
-        on.repeats.record = watch("record", on.repeats.record)  # type: ignore
+        on.probes.record = watch("record", on.probes.record)  # type: ignore[method-assign]
     turns = [watch("off", off.epoch), watch("on", on.epoch)]
     with tempfile.TemporaryDirectory() as folder:
         report, session = on.report, Session(every=0, folder=RunFolder(folder))

@@ -439,7 +439,7 @@ def test_a_graph_without_validation(splits):
 def test_what_is_off_is_not_there(tmp_path):
     assert not ProbeConfig().on
     run = tiny(probes=ProbeConfig(), epochs=1, out=tmp_path / "run")
-    assert new_trainer(probes=ProbeConfig()).probes is None
+    assert not new_trainer(probes=ProbeConfig()).probes.checkpoint()
     assert "probes" not in tomllib.loads((run.path / "config.toml").read_text())
     loaded = Run.load(run.path)
     assert (loaded.probes, loaded.scores, dict(loaded.snapshots)) == (ProbeConfig(), [], {})

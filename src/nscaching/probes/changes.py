@@ -34,7 +34,7 @@ class ChangeMeter:
         # On a GPU, a few small kernels take less time than their launches one by one.
         self.count = kernels.capture(self._count, lambda: "count")
 
-    def read(self) -> dict[str, float]:
+    def read(self, _epoch: int) -> dict[str, float]:
         """Return the mean number of new elements of a row, mean over both sides."""
         self.count(self.share)
         return {"changed_elements": float(self.mean)}
@@ -48,9 +48,7 @@ class ChangeMeter:
         self.mean.copy_((self.counts * share).sum())
 
     def checkpoint(self) -> State:
-        """Return the rows of the epoch before."""
         return {"before": self.before}
 
     def restore(self, state: State) -> None:
-        """Restore the rows of the epoch before."""
         self.before.copy_(state["before"])

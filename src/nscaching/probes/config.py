@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, get_type_hints
 
 from nscaching.config import MOST, TrainConfig, check_type, from_values
@@ -32,17 +31,16 @@ class ProbeConfig:
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self)).items():
             object.__setattr__(self, name, check_type(flag(name), hint, getattr(self, name)))
-        for name, least in (("probe_repeats", 0), ("watch", 0), ("watch_every", 1)):
-            value = getattr(self, name)
+        for triple in self.watch_triple:
+            self.parts(triple)
+        object.__setattr__(self, "snapshots", tuple(sorted(set(self.snapshots))))
+        numbers = [("probe_repeats", 0, self.probe_repeats), ("watch", 0, self.watch)]
+        numbers += [("watch_every", 1, self.watch_every)]
+        numbers += [("snapshots", 0, epoch) for epoch in self.snapshots]
+        for name, least, value in numbers:
             if not least <= value <= MOST:
                 kind, limit = ("least", least) if value < least else ("most", MOST)
                 raise UserError(f"{flag(name)} must be at {kind} {limit}, not {value}")
-        for triple in self.watch_triple:
-            self.parts(triple)
-        for epoch in self.snapshots:
-            if epoch < 0:
-                raise UserError(f"{flag('snapshots')} must be at least 0, not {epoch}")
-        object.__setattr__(self, "snapshots", tuple(sorted(set(self.snapshots))))
 
     @staticmethod
     def parts(triple: str) -> tuple[str, str, str]:
@@ -68,26 +66,19 @@ class ProbeConfig:
 
     def check_possible(self, config: TrainConfig) -> None:
         """Refuse settings that contradict those of the training run, new or resumed."""
+        epochs = f"{flag('epochs')} {config.epochs}"
         if self.probe_repeats > config.epochs:
-            raise UserError(
-                f"{flag('probe_repeats')} {self.probe_repeats} is more than "
-                f"{flag('epochs')} {config.epochs}"
-            )
+            raise UserError(f"{flag('probe_repeats')} {self.probe_repeats} is more than {epochs}")
         if self.probe_test and not config.validate_every:
-            raise UserError(
-                f"{flag('probe_test')} goes with validation: give {flag('validate_every')} too"
-            )
+            needed = flag("validate_every")
+            raise UserError(f"{flag('probe_test')} goes with validation: give {needed} too")
         if self.snapshots and self.snapshots[-1] > config.epochs:
-            raise UserError(
-                f"{flag('snapshots')} {self.snapshots[-1]} is beyond {flag('epochs')} "
-                f"{config.epochs}"
-            )
+            raise UserError(f"{flag('snapshots')} {self.snapshots[-1]} is beyond {epochs}")
 
     @property
     def on(self) -> bool:
         """Whether any probe is on."""
-        asked = self.probe_repeats, self.probe_changes, self.probe_test, self.watch
-        return any(asked) or bool(self.watch_triple or self.snapshots)
+        return replace(self, watch_every=ProbeConfig.watch_every) != ProbeConfig()
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], where: str = "probes") -> ProbeConfig:
@@ -95,5 +86,4 @@ class ProbeConfig:
         return from_values(cls, get_type_hints(cls), values, where)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values."""
-        return dataclasses.asdict(self)
+        return asdict(self)

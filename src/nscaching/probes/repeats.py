@@ -7,7 +7,6 @@ from nscaching.errors import UserError, flag
 from nscaching.kernels.batch import Negatives
 from nscaching.kernels.sorting import ordered
 from nscaching.kernels.state import State, join, part
-from nscaching.samplers import Sampler
 
 # Negatives kept of a window (8 bytes each, and as much again while they are counted). Of a larger
 # window, only the negatives in one part of all possible triples are kept.
@@ -25,18 +24,12 @@ class RepeatMeter:
     rest of the step does not wait.
     """
 
-    def __init__(self, window: int, relation: Tensor, relations: int, sampler: Sampler) -> None:
-        if not sampler.count:
-            raise UserError(
-                f"{flag('probe_repeats')}: {flag('sampler')} {sampler.config.sampler} has "
-                "no negatives"
-            )
-        self.window, self.entities = window, sampler.entities
-        if self.entities**2 * relations >= 1 << 63:
-            raise UserError(
-                f"{flag('probe_repeats')}: so many entities and relations cannot be numbered"
-            )
-        self.base = (relation * self.entities**2).unsqueeze(1)  # [n, 1]
+    def __init__(self, window: int, relation: Tensor, relations: int, entities: int) -> None:
+        self.window, self.entities = window, entities
+        if entities**2 * relations >= 1 << 63:
+            reason = "so many entities and relations cannot be numbered"
+            raise UserError(f"{flag('probe_repeats')}: {reason}")
+        self.base = (relation * entities**2).unsqueeze(1)  # [n, 1]
         self.pairs = relation.new_empty(0, 0)
         """For each training triple [n, K], h̄·|E| + t̄ of its negatives in this epoch."""
         self.kept: list[Tensor] = []
@@ -48,29 +41,22 @@ class RepeatMeter:
         """Record the negatives [B, K] of the training triples in some rows [B]."""
         if not len(self.pairs):  # the first step, before any CUDA graph
             self._make_room(negatives.head.shape[1])
-        if self.aside is None:
-            self._copy(rows, negatives)
-            return
-        self.aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.aside):
-            self._copy(rows, negatives)
+        if self.aside is not None:
+            self.aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.aside):  # None: the same stream
+            pairs = torch.add(negatives.tail, negatives.head, alpha=self.entities)
+            self.pairs.index_copy_(0, rows, pairs)
 
     def join(self) -> None:
         """Let the end of a step wait until its negatives are recorded."""
         if self.aside is not None:
             torch.cuda.current_stream().wait_stream(self.aside)
 
-    def _copy(self, rows: Tensor, negatives: Negatives) -> None:
-        pairs = torch.add(negatives.tail, negatives.head, alpha=self.entities)
-        self.pairs.index_copy_(0, rows, pairs)
-
     def _make_room(self, count: int) -> None:
         size = len(self.base) * count
         if not 0 < size <= MOST_OF_AN_EPOCH:
-            raise UserError(
-                f"{flag('probe_repeats')} takes 1 to {MOST_OF_AN_EPOCH:,} negatives in an epoch, "
-                f"not {size:,}"
-            )
+            takes = f"takes 1 to {MOST_OF_AN_EPOCH:,} negatives in an epoch, not {size:,}"
+            raise UserError(f"{flag('probe_repeats')} {takes}")
         self.pairs = self.base.new_zeros(len(self.base), count)
         self.parts = -(-size * self.window // MOST_KEPT)
 
@@ -91,7 +77,6 @@ class RepeatMeter:
         return {"pairs": self.pairs, **join(kept=kept)}
 
     def restore(self, state: State) -> None:
-        """Restore the negatives."""
         pairs, kept = state["pairs"], part(state, "kept")
         if len(pairs):
             self._make_room(pairs.shape[1])
@@ -100,7 +85,6 @@ class RepeatMeter:
 
 
 def distinct(codes: Tensor) -> int:
-    """Return how many different codes there are."""
     if codes.is_cuda:
         return len(codes.unique())  # unique sorts the codes without their places
     codes = ordered(codes)

@@ -80,8 +80,7 @@ class Trainer:
         self.triples = TrainingTriples(graph, self.device, self._seed(ORDER), self.kernels.gather)
         self.sampler = self._new_sampler(starts.generator)
         self.learner = self._new_learner()
-        self.probes = self._new_probes(probes) if probes is not None and probes.on else None
-        self.repeats = None if self.probes is None else self.probes.repeats
+        self.probes = self._new_probes(probes or ProbeConfig())
         self.meter = EpochMeter(self.device, self.kernels.compile_seconds)
         # For forms that kernels do not know, the number of keys decides what a refresh does.
         steady = self.learner.steady and (self.model.form in FORMS or not self.sampler.has_cache)
@@ -136,18 +135,16 @@ class Trainer:
         self.trained, bad, steps = epoch, self.meter.first_bad_step(), self.meter.steps
         self.meter.reset()
         check_finite(self.config, record, bad, steps)
-        return record if self.probes is None else record | self.probes.figures(epoch)
+        return record | self.probes.figures(epoch)
 
     def _step(self, rows: Tensor) -> None:
         """Learn from the triples of some rows [B]."""
         batch = self.triples.batch(rows)
         negatives = self.sampler.sample(batch, self.model)  # Algorithm 2, steps 5 to 7
-        if self.repeats is not None:
-            self.repeats.record(rows, negatives)
+        self.probes.record(rows, negatives)
         self.sampler.update(batch, self.model)  # step 8, Algorithm 3
         self.learner.step(batch, negatives, self.meter.sums)  # steps 9 and 10
-        if self.repeats is not None:
-            self.repeats.join()
+        self.probes.join()
 
     def judge(self) -> Iterator[Record | Finding]:
         """Make the rankings that are due after an epoch; keep the parameters if they are the best.
@@ -159,7 +156,7 @@ class Trainer:
             return
         due = every > 0 and epoch > 0 and (epoch % every == 0 or epoch == self.config.epochs)
         valid = self.rank("valid", epoch) if due and self.validates else None
-        traced = due and self.probes is not None and self.probes.trace_test
+        traced = due and self.probes.asked.probe_test
         test = {**self.rank("test", epoch), "traced": True} if traced else None
         if valid is not None:
             valid["best"] = valid["mrr"] > self.best_mrr
@@ -170,8 +167,7 @@ class Trainer:
             yield valid
         if test is not None:
             yield test
-        if self.probes is not None:
-            yield self.probes.look(epoch, self.over)
+        yield self.probes.look(epoch, self.over)
         self.judged = epoch
 
     def rank(self, split: str, epoch: int) -> Record:
@@ -217,9 +213,8 @@ class Trainer:
             one.restore(part(state, name))
 
     def _parts(self) -> dict[str, Part]:
-        parts: dict[str, Part] = {"triples": self.triples, "meter": self.meter}
-        parts |= {"sampler": self.sampler, "learner": self.learner}
-        return parts if self.probes is None else {**parts, "probes": self.probes}
+        names = "triples", "meter", "sampler", "learner", "probes"
+        return {name: getattr(self, name) for name in names}
 
     def plan(self) -> str:
         """Say in one line which kernels run, and why."""
@@ -273,7 +268,6 @@ class Trainer:
         return AutogradLearner(self.model, learning)
 
     def _new_probes(self, asked: ProbeConfig) -> Probes:
-        asked.check_possible(self.config)
         margin = self.config.margin if self.objective == "margin" else None
         parts = self.model, self.sampler, self.kernels, self.triples.columns[1]
         return Probes(asked, self.graph, *parts, margin, self._seed(PROBES))

@@ -56,7 +56,7 @@ def remove_snapshots(folder: Path, after: int) -> None:
 
 
 def _is_line(value: Any) -> bool:  # noqa: ANN401  (JSON may be anything)
-    kinds = {"epoch": int, "head": str, "relation": str, "tail": str}
+    kinds: dict[str, Any] = {"epoch": int, "head": str, "relation": str, "tail": str}
     kinds |= {"differences": list, "top": list, "margin": int | float | None}
     if not isinstance(value, dict) or value.get("side") not in ("head", "tail"):
         return False

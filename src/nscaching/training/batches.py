@@ -16,17 +16,13 @@ class TrainingTriples:
     """The training split as int64 columns; every pass has a new random order."""
 
     def __init__(
-        self,
-        graph: KnowledgeGraph,
-        device: torch.device,
-        seed: int,
-        gather: Gather | None = None,
+        self, graph: KnowledgeGraph, device: torch.device, seed: int, gather: Gather = plain_gather
     ) -> None:
         columns = [*graph.train.T, *(graph.train_keys[side] for side in (Side.HEAD, Side.TAIL))]
         # Each column contiguous in memory, which the columns of a table [n, 5] would not be.
         self.columns = torch.stack([torch.from_numpy(np.array(c)).long() for c in columns])
         self.columns = self.columns.to(device)  # [5, n]
-        self.gather = gather or plain_gather
+        self.gather = gather
         self.random = torch.Generator().manual_seed(seed)  # on the CPU: the same on every device
         self._order = self._shuffle()
 
@@ -60,5 +56,4 @@ class TrainingTriples:
         return order.to(self.columns.device, non_blocking=True)
 
     def batch(self, row: Tensor) -> Batch:
-        """Return the triples of some rows [B]."""
         return Batch(*self.gather(self.columns, row).unbind(0))

@@ -90,9 +90,8 @@ class Statement:
         self.places: list[Place] = list(dict.fromkeys(item.place for item in self.items))
 
     def _build(self, name: str) -> Model:
-        """Return a model that has shapes and no numbers."""
         try:
-            with torch.device("meta"):
+            with torch.device("meta"):  # shapes and no numbers
                 return build(name, self.graph, self.config.dim, self.config.norm)
         except (NotImplementedError, RuntimeError, TypeError) as error:
             reason = " ".join(str(error).split())[:200]
@@ -133,8 +132,8 @@ class Statement:
         """Yield what stays allocated: exact bytes, but for the indices, which have a bound."""
         config, triples, keys, every = self.config, self.triples, self.keys, self.every_triple
         # A held-out triple adds at most one key on each side.
-        indices = 2 * LONG * (keys + 1 + triples) + 2 * INT * triples
-        indices += 2 * LONG * (keys + 1 + 2 * (every - triples)) + 2 * INT * every
+        indices = 4 * LONG * (keys + 1) + 2 * LONG * (2 * every - triples)
+        indices += 2 * INT * (triples + every)
         known = 2 * LONG * triples + keys if config.filter_known else 0
         if self.objective == "kvsall":
             known += 2 * LONG * triples + (LONG * (keys + 2) if self.on_gpu else 0)

@@ -7,13 +7,13 @@ import torch
 
 from nscaching.kernels.state import State
 
+COUNTS = ("triples", "steps", "seconds")  # of an epoch, besides the sums
+
 
 class EpochMeter:
     """Means over an epoch; the sums stay on the device, so that no step waits for a number."""
 
-    def __init__(
-        self, device: torch.device, compile_seconds: Callable[[], float] = lambda: 0.0
-    ) -> None:
+    def __init__(self, device: torch.device, compile_seconds: Callable[[], float]) -> None:
         self.compile_seconds = compile_seconds
         """Returns the seconds of compiling so far, which do not count as training time."""
         self.sums = torch.zeros(4, dtype=torch.float64, device=device)
@@ -21,7 +21,6 @@ class EpochMeter:
         self.reset()
 
     def reset(self) -> None:
-        """Begin a new epoch."""
         self.sums.zero_()
         self.triples = self.steps = 0
         self.seconds = 0.0
@@ -61,12 +60,9 @@ class EpochMeter:
         }
 
     def checkpoint(self) -> State:
-        """Return sums and counts of the epoch so far."""
-        plain = {"triples": self.triples, "steps": self.steps, "seconds": self.seconds}
-        return {"sums": self.sums, **plain}
+        return {"sums": self.sums, **{name: getattr(self, name) for name in COUNTS}}
 
     def restore(self, state: State) -> None:
-        """Continue an interrupted epoch."""
         self.sums.copy_(state["sums"])
-        self.triples, self.steps = state["triples"], state["steps"]
-        self.seconds = state["seconds"]
+        for name in COUNTS:
+            setattr(self, name, state[name])

@@ -57,7 +57,6 @@ class Recorder:
         return self.alone if self.folder is None else self.folder.checkpoints
 
     def follow(self) -> None:
-        """Train, and keep all records and findings."""
         for found in self.trainer.train():
             if isinstance(found, Finding):
                 self.keep_finding(found)

@@ -166,7 +166,6 @@ def resume(
 
 
 def _resume_point(folder: RunFolder, trainer: Trainer) -> str:
-    """Say where the run resumes."""
     if not (whole := folder.checkpoints.whole):
         return f"{folder.path} has no checkpoint yet: training starts at epoch 1"
     if trainer.over:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from nscaching.kernels.state import State, join, part
 from nscaching.models import Model, build
 from nscaching.probes import ProbeConfig
 from nscaching.probes.probes import Finding, Probes
+from nscaching.runs.folder import Record
 from nscaching.samplers import SAMPLERS, Sampler
 from nscaching.training.batches import TrainingTriples
 from nscaching.training.divergence import check_finite
@@ -33,21 +35,15 @@ from nscaching.training.listener import Stage
 from nscaching.training.meter import EpochMeter
 from nscaching.training.objective import choose_objective, penalty
 
-Record = dict[str, Any]
-"""A line of metrics.jsonl: an epoch, or a ranking of a split."""
-
 Report = Callable[[Stage, int, int], None]
 """A callback that receives (stage, steps done, steps in all)."""
 
-Part = TrainingTriples | EpochMeter | Sampler | Learner | Probes
-
-# How far a training run is, beside the states of its parts.
+# What a checkpoint holds: how far a training run is, and the states of its parts.
 PLACE = ("trained", "judged", "best_epoch", "best_mrr", "without_gain", "seconds")
+PARTS = ("triples", "meter", "sampler", "learner", "probes")
 
 # Each random purpose has its own seed.
 START, ORDER, NEGATIVES, PROBES = range(4)
-
-RANKED = {"valid": Stage.VALID, "test": Stage.TEST}
 
 
 class Starts(NamedTuple):
@@ -85,7 +81,10 @@ class Trainer:
         # For forms that kernels do not know, the number of keys decides what a refresh does.
         steady = self.learner.steady and (self.model.form in FORMS or not self.sampler.has_cache)
         self.step = self.kernels.capture(self._step, self.sampler.phase if steady else None)
-        self.torch_threads = 1 if steady and self._all_compiled() else 0  # 0: as many as torch has
+        in_torch = isinstance(self.learner, AutogradLearner) or self.sampler.in_torch
+        # Idle torch threads would take the cores of a CPU from compiled loops.
+        alone = steady and self.device.type == "cpu" and not in_torch
+        self.torch_threads = 1 if alone else 0  # 0: as many as torch has
         self.queries: dict[str, Queries] = {}  # of each ranked split
         self.ranks: dict[str, dict[Side, Ranks]] = {}  # the latest of each ranked split
         self.best: dict[str, Tensor] = {}
@@ -132,9 +131,9 @@ class Trainer:
         record = {"epoch": epoch, **self.meter.read(), **self.sampler.figures()}
         record["seconds"] = self.meter.clock()
         self.seconds += record["seconds"]
-        self.trained, bad, steps = epoch, self.meter.first_bad_step(), self.meter.steps
+        self.trained = epoch
+        check_finite(self.config, record, self.meter)
         self.meter.reset()
-        check_finite(self.config, record, bad, steps)
         return record | self.probes.figures(epoch)
 
     def _step(self, rows: Tensor) -> None:
@@ -171,17 +170,13 @@ class Trainer:
         self.judged = epoch
 
     def rank(self, split: str, epoch: int) -> Record:
-        """Rank a split with the current parameters."""
         began = time.perf_counter()
         if split not in self.queries:
             triples = self.graph.split(split)
             self.queries[split] = Queries(self.graph, triples, device=self.device)
-        ranks = self.ranks[split] = rank(
-            self.model,
-            self.queries[split],
-            progress=lambda done, total: self.report(RANKED[split], done, total),
-            kernels=self.kernels,
-        )
+        queries, progress = self.queries[split], partial(self.report, Stage(split))
+        ranks = rank(self.model, queries, progress=progress, kernels=self.kernels)
+        self.ranks[split] = ranks
         figures = metrics(np.concatenate([ranks[side].resolve("realistic") for side in Side]))
         seconds = {"trained_seconds": self.seconds, "seconds": time.perf_counter() - began}
         return {"epoch": epoch, "split": split, **figures, **seconds}
@@ -196,25 +191,19 @@ class Trainer:
         return {name: getattr(self, name) for name in PLACE} | join(
             model=self.model.state_dict(),
             best=self.best,
-            **{name: part.checkpoint() for name, part in self._parts().items()},
+            **{name: getattr(self, name).checkpoint() for name in PARTS},
         )
 
     def restore(self, state: State) -> None:
-        """Continue from a checkpoint."""
         for name in PLACE:
             setattr(self, name, state[name])
         self.model.load_state_dict(part(state, "model"))
         best = part(state, "best")
         self.best = {name: tensor.clone().to(self.device) for name, tensor in best.items()}
-        self.meter.restore(part(state, "meter"))
-        if self.meter.triples:
+        if state["meter.triples"]:
             self.sampler.begin_epoch(self.trained + 1)
-        for name, one in self._parts().items():
-            one.restore(part(state, name))
-
-    def _parts(self) -> dict[str, Part]:
-        names = "triples", "meter", "sampler", "learner", "probes"
-        return {name: getattr(self, name) for name in names}
+        for name in PARTS:
+            getattr(self, name).restore(part(state, name))
 
     def plan(self) -> str:
         """Say in one line which kernels run, and why."""
@@ -225,9 +214,8 @@ class Trainer:
             if self.config.filter_known:
                 parts.append("known triples are filtered on the plain path")
             elif self.model.form not in FORMS:
-                parts.append(
-                    f"{self.config.model} has no compiled form: candidates on the plain path"
-                )
+                reason = "has no compiled form: candidates on the plain path"
+                parts.append(f"{self.config.model} {reason}")
         return "; ".join(parts)
 
     def _seed(self, purpose: int) -> int:
@@ -271,8 +259,3 @@ class Trainer:
         margin = self.config.margin if self.objective == "margin" else None
         parts = self.model, self.sampler, self.kernels, self.triples.columns[1]
         return Probes(asked, self.graph, *parts, margin, self._seed(PROBES))
-
-    def _all_compiled(self) -> bool:
-        """Whether steps are compiled loops on a CPU, whose cores idle torch threads would take."""
-        in_torch = isinstance(self.learner, AutogradLearner) or self.sampler.in_torch
-        return self.device.type == "cpu" and not in_torch

@@ -240,8 +240,8 @@ def advice(graph: KnowledgeGraph, config: TrainConfig) -> str:
     place, peak = found.device, found.peak(found.device)
     fixed = sum(item.bytes for item in found.items if item.fixed and item.place == place)
     bound = fixed + round(AFTER_FAILURE * (peak - fixed))
-    available = found.available[place]
-    bound = bound if available is None else min(bound, available)
+    if (available := found.available[place]) is not None:
+        bound = min(bound, available)
     said = f"out of {place}: this training was to need {readable(peak)}"
     return f"{said}; {remedy(found, place, bound)}"
 

@@ -127,10 +127,7 @@ def resume(
         held.callback(folder.release)
         folder.reopen()
         source, before = folder.read_config(trust)
-        _check_unfinished(folder)
-        if epochs is not None and epochs < before.epochs:
-            begun = f"{folder.path} was begun with {before.epochs}, give more"
-            raise UserError(f"{flag('epochs')} {epochs}: {begun}")
+        _check_resumable(folder, before, epochs)
         before = before.changed(epochs=epochs or before.epochs)
         place = {"device": device, "kernels": kernels, "threads": threads}
         config = before.changed(**{name: v for name, v in place.items() if v is not None})
@@ -237,13 +234,16 @@ def _check_seconds(every: float) -> None:
         raise UserError(f"{flag('checkpoint_every')} must be zero or more seconds, not {every}")
 
 
-def _check_unfinished(folder: RunFolder) -> None:
+def _check_resumable(folder: RunFolder, config: TrainConfig, epochs: int | None) -> None:
     if folder.finished:
         folder.close()
         raise UserError(
             f"{folder.path} is finished: there is nothing to resume; to train more from "
             f"its parameters, start another run with {flag('pretrain')} {folder.path}"
         )
+    if epochs is not None and epochs < config.epochs:
+        begun = f"{folder.path} was begun with {config.epochs}, give more"
+        raise UserError(f"{flag('epochs')} {epochs}: {begun}")
 
 
 def _read_starts(graph: KnowledgeGraph, config: TrainConfig) -> Starts:

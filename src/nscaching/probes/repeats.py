@@ -48,7 +48,6 @@ class RepeatMeter:
             self.pairs.index_copy_(0, rows, pairs)
 
     def join(self) -> None:
-        """Let the end of a step wait until its negatives are recorded."""
         if self.aside is not None:
             torch.cuda.current_stream().wait_stream(self.aside)
 

@@ -15,7 +15,7 @@ from nscaching.evaluation.ranking import chunk_size
 from nscaching.kernels import Kernels
 from nscaching.kernels.sorting import ordered
 from nscaching.models import Model, finite
-from nscaching.probes.config import ProbeConfig
+from nscaching.probes import ProbeConfig
 
 QUANTILES = 201
 """Probabilities 0, 0.005, …, 1."""

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from nscaching.errors import Stopped, UserError, flag
+from nscaching.errors import Diverged, Stopped, UserError, flag
+from nscaching.files import CannotWriteError
 from nscaching.kernels.state import State
-from nscaching.probes.files import append_scores, save_snapshot
+from nscaching.probes.files import Snapshots, append_scores, save_snapshot
 from nscaching.probes.probes import Finding
 from nscaching.runs.checkpoints import Checkpoints
 from nscaching.runs.folder import Record, RunFolder, resume_command
+from nscaching.runs.layout import MODEL
 from nscaching.samplers import Sampler
 from nscaching.training.listener import Listener, Stage
 from nscaching.training.trainer import Trainer
@@ -44,25 +46,50 @@ class Recorder:
         The checkpoints of a run without a folder, ``alone``, hold the records too.
         """
         self.run, self.trainer, self.listener = run, trainer, listener
-        self.every, self.folder, self.alone = every, folder, alone
-        self.snapshots: dict[int, dict[str, Tensor]] = {}
+        self.every, self.folder, self.alone = every or float("inf"), folder, alone
         self.background = ThreadPoolExecutor(1, "snapshots")
         self.pending: Future[None] | None = None
         """A snapshot that another thread is writing: training does not wait for a slow disk."""
-        self.due = self._next(0.0)
+        self.due = time.monotonic() + self.every
         trainer.report = self.report
 
     @property
     def checkpoints(self) -> Checkpoints | None:
         return self.alone if self.folder is None else self.folder.checkpoints
 
-    def follow(self) -> None:
-        for found in self.trainer.train():
-            if isinstance(found, Finding):
-                self.keep_finding(found)
-            else:
-                self.keep_record(found)
-        self.wait()
+    def finish(self) -> Run:
+        """Train to the end, and write the files of a finished run."""
+        run, trainer, folder = self.run, self.trainer, self.folder
+        try:
+            for found in trainer.train():
+                if isinstance(found, Finding):
+                    self.keep_finding(found)
+                else:
+                    self.keep_record(found)
+            self.wait()
+            run.best_epoch, run.sampler_state = trainer.best_epoch, trainer.sampler.state()
+            run.test_ranks = trainer.ranks.get("test")
+            if folder is not None:
+                run.finish(folder)
+                run.snapshots = Snapshots(folder.path)
+        except Diverged as error:
+            raise Diverged(f"{error}; {self._last_good()}") from None
+        except CannotWriteError as error:
+            if folder is None or not folder.checkpoints.files():
+                raise
+            raise UserError(f"{error}; to resume later: {resume_command(folder.path)}") from error
+        finally:
+            self.background.shutdown()
+        return run
+
+    def _last_good(self) -> str:
+        """Say where the best parameters are from before the run diverged."""
+        folder, epoch = self.folder, self.trainer.best_epoch
+        if folder is None or not epoch:
+            return "no parameters were kept before that"
+        if folder.path != folder.target:
+            return f"the run in {folder.target} is as it was"
+        return f"the best before, of epoch {epoch}, are in {folder.path / MODEL}"
 
     def keep_record(self, record: Record) -> None:
         if self.pending is not None and self.pending.done():
@@ -79,7 +106,7 @@ class Recorder:
         if self.folder is None:
             if finding.cache:
                 here = {name: ids.cpu() for name, ids in finding.cache.items()}
-                self.snapshots[finding.epoch] = here
+                self.run.snapshots = {**self.run.snapshots, finding.epoch: here}
             return
         append_scores(self.folder.path, finding.scores)
         if finding.cache:
@@ -109,13 +136,9 @@ class Recorder:
                 self._save()
             except UserError as error:  # such as a full disk: there may be room later
                 self.listener.note(f"no checkpoint could be written: {error}")
-            self.due = self._next(time.monotonic() - began)
+            now = time.monotonic()
+            self.due = now + max(self.every, (now - began) / SHARE)
             self.trainer.meter.start_clock()  # writing does not count as training time
-
-    def _next(self, took: float) -> float:
-        """Return when the next checkpoint is due, after one that took some seconds."""
-        seconds = max(self.every, took / SHARE)
-        return time.monotonic() + seconds if self.every else float("inf")
 
     def _save(self) -> None:
         # No checkpoint of a run that has diverged: the end of the epoch will raise the error.

@@ -6,22 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.errors import Diverged, UserError, flag, user_path
+from nscaching.errors import UserError, flag, user_path
 from nscaching.evaluation.chunks import is_shortage
-from nscaching.files import CannotWriteError
 from nscaching.kernels import choose_device, choose_kernels
 from nscaching.kernels.cpu.threads import torch_threads
 from nscaching.models import MODELS
 from nscaching.probes import ProbeConfig
-from nscaching.probes.files import Snapshots, read_scores
+from nscaching.probes.files import read_scores
 from nscaching.registry import Registry
 from nscaching.runs.checkpoints import Checkpoints
-from nscaching.runs.folder import RunFolder, resume_command
-from nscaching.runs.layout import MODEL
+from nscaching.runs.folder import RunFolder
 from nscaching.runs.run import Run
 from nscaching.runs.settings import CONFIG, read_probes, read_record
 from nscaching.runs.start import warm_start
@@ -30,12 +27,10 @@ from nscaching.training import memory
 from nscaching.training.listener import Listener
 from nscaching.training.objective import penalty
 from nscaching.training.recorder import Recorder
-from nscaching.training.trainer import Starts, Trainer
+from nscaching.training.trainer import Parameters, Trainer
 
 CHECKPOINT_SECONDS = 60.0
 """Seconds between checkpoints, unless the caller asks for others."""
-
-SUBNORMAL = 1e-40  # as a 32-bit number
 
 # The settings that name a class, or are one in Python.
 NAMED: dict[str, Registry[Any]] = {"model": MODELS, "sampler": SAMPLERS, "generator": MODELS}
@@ -92,8 +87,8 @@ def train(
             listener.begin(run.history)
             listener.announce(trainer.plan())
             if folder is not None:
-                folder.create(graph, config, overwrite, run.record, probes)
-            return _finish(recorder)
+                folder.create(graph, config, overwrite, record, probes)
+            return recorder.finish()
         except Exception as error:
             if folder is not None:
                 folder.discard()
@@ -140,7 +135,7 @@ def resume(
                 listener.note(f"{folder.path} {reason}")
             state = folder.checkpoints.newest(listener.note)
             # A checkpoint holds the parameters: what the run started from may be gone.
-            starts = _read_starts(graph, config) if state is None else Starts()
+            starts = _read_starts(graph, config) if state is None else (None, None)
             trainer = Trainer(graph, config, starts, listener.progress, probes)
             run = Run(graph, before, trainer.model, probes=probes, record=record)
             recorder = Recorder(run, trainer, listener, checkpoint_every, folder)
@@ -154,7 +149,7 @@ def resume(
             listener.begin(run.history)
             listener.announce(_resume_point(folder, trainer))
             listener.announce(trainer.plan())
-            return _finish(recorder)
+            return recorder.finish()
         except (MemoryError, RuntimeError) as error:
             if not is_shortage(error):
                 raise
@@ -169,37 +164,6 @@ def _resume_point(folder: RunFolder, trainer: Trainer) -> str:
         return f"{whole[-1]}: all epochs are done, what is left is to rank and to finish"
     done = f"{100 * trainer.meter.triples // len(trainer.triples)} %"
     return f"{whole[-1]}: resumes in epoch {trainer.trained + 1}, of which {done} is done"
-
-
-def _finish(recorder: Recorder) -> Run:
-    """Train to the end, and write the files of a finished run."""
-    run, trainer, folder = recorder.run, recorder.trainer, recorder.folder
-    try:
-        recorder.follow()
-        run.best_epoch, run.sampler_state = trainer.best_epoch, trainer.sampler.state()
-        run.test_ranks = trainer.ranks.get("test")
-        run.snapshots = recorder.snapshots
-        if folder is not None:
-            run.finish(folder)
-            run.snapshots = Snapshots(folder.path)
-    except Diverged as error:
-        raise Diverged(f"{error}; {_last_good(trainer, folder)}") from None
-    except CannotWriteError as error:
-        if folder is None or not folder.checkpoints.files():
-            raise
-        raise UserError(f"{error}; to resume later: {resume_command(folder.path)}") from error
-    finally:
-        recorder.background.shutdown()
-    return run
-
-
-def _last_good(trainer: Trainer, folder: RunFolder | None) -> str:
-    """Say where the best parameters are from before the run diverged."""
-    if folder is None or not trainer.best_epoch:
-        return "no parameters were kept before that"
-    if folder.path != folder.target:
-        return f"the run in {folder.target} is as it was"
-    return f"the best before, of epoch {trainer.best_epoch}, are in {folder.path / MODEL}"
 
 
 def differences(record: dict[str, Any], graph: KnowledgeGraph, config: TrainConfig) -> list[str]:
@@ -246,15 +210,17 @@ def _check_resumable(folder: RunFolder, config: TrainConfig, epochs: int | None)
         raise UserError(f"{flag('epochs')} {epochs}: {begun}")
 
 
-def _read_starts(graph: KnowledgeGraph, config: TrainConfig) -> Starts:
+def _read_starts(
+    graph: KnowledgeGraph, config: TrainConfig
+) -> tuple[Parameters | None, Parameters | None]:
     """Read the parameters of the runs that model and generator start from."""
 
-    def read(name: str, path: str, model: str) -> dict[str, Tensor] | None:
+    def read(name: str, path: str, model: str) -> Parameters | None:
         return warm_start(flag(name), path, graph, model, config.dim) if path else None
 
     generated = SAMPLERS.get(config.sampler).has_generator
     path = config.gan.generator_pretrain if generated else ""
-    return Starts(
+    return (
         read("pretrain", config.pretrain, config.model),
         read("generator_pretrain", path, config.gan.generator),
     )
@@ -273,7 +239,7 @@ def torch_settings(threads: int) -> Iterator[None]:
 
     With subnormal numbers, arithmetic on a CPU is a hundred times slower.
     """
-    flushed = (torch.tensor(SUBNORMAL) * 1).item() == 0  # torch tells only what it computes
+    flushed = (torch.tensor(1e-40) * 1).item() == 0  # torch only shows it
     torch.set_flush_denormal(True)
     try:
         with torch_threads(threads):

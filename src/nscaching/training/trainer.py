@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from torch import Generator, Tensor
@@ -13,16 +13,10 @@ from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import UserError
 from nscaching.evaluation.ranking import Queries, Ranks, metrics, rank
-from nscaching.kernels import (
-    AutogradLearner,
-    KVsAll,
-    Learner,
-    Learning,
-    choose_device,
-    choose_kernels,
-)
+from nscaching.kernels import AutogradLearner, KVsAll, Learning, choose_device, choose_kernels
 from nscaching.kernels.codes import FORMS
 from nscaching.kernels.cpu.threads import torch_threads
+from nscaching.kernels.learner import Learner
 from nscaching.kernels.state import State, join, part
 from nscaching.models import Model, build
 from nscaching.probes import ProbeConfig
@@ -30,13 +24,14 @@ from nscaching.probes.probes import Finding, Probes
 from nscaching.runs.folder import Record
 from nscaching.samplers import SAMPLERS, Sampler
 from nscaching.training.batches import TrainingTriples
-from nscaching.training.divergence import check_finite
 from nscaching.training.listener import Stage
 from nscaching.training.meter import EpochMeter
 from nscaching.training.objective import choose_objective, penalty
 
 Report = Callable[[Stage, int, int], None]
 """A callback that receives (stage, steps done, steps in all)."""
+
+Parameters = dict[str, Tensor]
 
 # What a checkpoint holds: how far a training run is, and the states of its parts.
 PLACE = ("trained", "judged", "best_epoch", "best_mrr", "without_gain", "seconds")
@@ -46,13 +41,6 @@ PARTS = ("triples", "meter", "sampler", "learner", "probes")
 START, ORDER, NEGATIVES, PROBES = range(4)
 
 
-class Starts(NamedTuple):
-    """Parameters of earlier runs to start from; None: random ones."""
-
-    model: dict[str, Tensor] | None = None
-    generator: dict[str, Tensor] | None = None
-
-
 class Trainer:
     """Trains one model on one graph, keeping the parameters of the best validation MRR."""
 
@@ -60,10 +48,11 @@ class Trainer:
         self,
         graph: KnowledgeGraph,
         config: TrainConfig,
-        starts: Starts = Starts(),  # noqa: B008  (a tuple)
+        starts: tuple[Parameters | None, Parameters | None] = (None, None),
         report: Report = lambda stage, done, total: None,
         probes: ProbeConfig | None = None,
     ) -> None:
+        """Take the parameters that model and generator start from; None: random ones."""
         if not len(graph.train):
             raise UserError(f"{graph.name} has no training triples")
         self.graph, self.config = graph, config
@@ -71,12 +60,14 @@ class Trainer:
         """Called after every step and within rankings."""
         self.device = choose_device(config.device)
         self.kernels = choose_kernels(config.kernels, self.device)
-        self.model = self._new_model(starts.model)
+        self.model = self._new_model(starts[0])
         self.objective = choose_objective(config, self.model)
         self.triples = TrainingTriples(graph, self.device, self._seed(ORDER), self.kernels.gather)
-        self.sampler = self._new_sampler(starts.generator)
+        self.sampler = self._new_sampler(starts[1])
         self.learner = self._new_learner()
-        self.probes = self._new_probes(probes or ProbeConfig())
+        margin = config.margin if self.objective == "margin" else None
+        parts = self.model, self.sampler, self.triples.columns[1]
+        self.probes = Probes(probes or ProbeConfig(), graph, *parts, margin, self._seed(PROBES))
         self.meter = EpochMeter(self.device, self.kernels.compile_seconds)
         # For forms that kernels do not know, the number of keys decides what a refresh does.
         steady = self.learner.steady and (self.model.form in FORMS or not self.sampler.has_cache)
@@ -87,7 +78,7 @@ class Trainer:
         self.torch_threads = 1 if alone else 0  # 0: as many as torch has
         self.queries: dict[str, Queries] = {}  # of each ranked split
         self.ranks: dict[str, dict[Side, Ranks]] = {}  # the latest of each ranked split
-        self.best: dict[str, Tensor] = {}
+        self.best: Parameters = {}
         self.best_epoch, self.best_mrr, self.without_gain = 0, float("-inf"), 0
         self.trained, self.judged = 0, -1  # epochs; the start is judged too
         self.seconds = 0.0  # of training, without evaluation
@@ -132,7 +123,7 @@ class Trainer:
         record["seconds"] = self.meter.clock()
         self.seconds += record["seconds"]
         self.trained = epoch
-        check_finite(self.config, record, self.meter)
+        self.meter.check_finite(self.config, record)
         self.meter.reset()
         return record | self.probes.figures(epoch)
 
@@ -221,7 +212,7 @@ class Trainer:
     def _seed(self, purpose: int) -> int:
         return 1000 * self.config.seed + purpose
 
-    def _new_model(self, start: dict[str, Tensor] | None) -> Model:
+    def _new_model(self, start: Parameters | None) -> Model:
         model = build(self.config.model, self.graph, self.config.dim, self.config.norm)
         model.prepare(self.graph)
         model.reset(Generator().manual_seed(self._seed(START)))
@@ -229,7 +220,7 @@ class Trainer:
             model.load_state_dict(start)
         return model.to(self.device)
 
-    def _new_sampler(self, start: dict[str, Tensor] | None) -> Sampler:
+    def _new_sampler(self, start: Parameters | None) -> Sampler:
         options: dict[str, Any] = {} if start is None else {"start": start}
         kind, seed = SAMPLERS.get(self.config.sampler), self._seed(NEGATIVES)
         if kind.has_cache:
@@ -254,8 +245,3 @@ class Trainer:
         if self.objective == "1vsall" or self.sampler.one_side:
             return self.kernels.learner(self.model, learning, self.sampler.count)
         return AutogradLearner(self.model, learning)
-
-    def _new_probes(self, asked: ProbeConfig) -> Probes:
-        margin = self.config.margin if self.objective == "margin" else None
-        parts = self.model, self.sampler, self.kernels, self.triples.columns[1]
-        return Probes(asked, self.graph, *parts, margin, self._seed(PROBES))

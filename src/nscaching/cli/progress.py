@@ -127,7 +127,7 @@ class TrainingDisplay(Bar, Listener):
                 self.stepped = True
                 self.restart(self.epoch)
             self._show(self.epoch + done / total)
-        elif stage.ranks:
+        elif stage in (Stage.VALID, Stage.TEST):
             self._show(self.epoch, f"  ranking {stage.value} {100 * done // total}%")
         else:
             self.stage(stage.value, done, total)

@@ -64,7 +64,7 @@ class WatchedTraining(Listener):
     def progress(self, stage: Stage, done: int, total: int) -> None:
         """Show the progress of a stage."""
         self.display.progress(stage, done, total)
-        if stage.before_first_step:
+        if stage is Stage.FILLING:  # no gradient step was made: nothing is lost
             self.signals.check(f"stopped before the first step{self.left}")
 
     def note(self, text: str) -> None:

@@ -61,5 +61,4 @@ class TrainingTriples:
         return order.to(self.columns.device, non_blocking=True)
 
     def batch(self, row: Tensor) -> Batch:
-        """Return the triples of some rows [B]."""
         return Batch(*self.gather(self.columns, row).unbind(0))

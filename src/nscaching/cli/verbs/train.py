@@ -204,12 +204,11 @@ class Train:
 
     def _dry_run(self, graph: KnowledgeGraph, out: str) -> None:
         """Print the memory and disk that training needs; raise an error if they do not suffice."""
-        from nscaching.training.memory import Statement, refusal
+        from nscaching.training.memory import Statement
 
         found = Statement(graph, self.settings, user_path(out), len(self.probes.snapshots))
         print_memory(found, self.json)
-        if reason := refusal(found):
-            raise UserError(reason)
+        found.check()
 
 
 def _visible(values: Mapping[str, Any]) -> dict[str, Any]:

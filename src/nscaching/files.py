@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nscaching.errors import UserError
+from nscaching.errors import UserError, reading
 
 PARTIAL = ".partial"
 LINE_LIMIT = 64 << 20  # bytes of a line of JSON; a name has at most 16 MiB
@@ -35,19 +35,6 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise CannotWriteError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-@contextmanager
-def reading(path: Path | str, *errors: type[Exception]) -> Iterator[None]:
-    """Turn an OSError, a ValueError or one of ``errors`` into one line that names the path."""
-    caught: tuple[type[Exception], ...] = (OSError, ValueError, RecursionError, *errors)
-    try:
-        yield
-    except UserError:
-        raise
-    except caught as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path}: cannot read it: {reason}") from error
 
 
 @contextmanager

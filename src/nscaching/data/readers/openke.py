@@ -61,10 +61,11 @@ def read_openke_labelled(path: Path, entities: int, relations: int) -> Labelled:
     """Read ``head tail relation ±1`` lines (no count) for triplet classification."""
     triples, truth = [], []
     for lines, rows in _integers(path, 4, read_blocks(path)):
-        triples.append(_triples(path, lines, rows[:, :3], entities, relations))
         label = rows[:, 3]
         for row in np.flatnonzero(np.abs(label) != 1)[:1]:
+            _triples(path, lines, rows[: row + 1, :3], entities, relations)  # the first flaw first
             raise UserError(f"{path}:{lines[row]}: the label must be 1 or -1, not {label[row]}")
+        triples.append(_triples(path, lines, rows[:, :3], entities, relations))
         truth.append(label == 1)
     if not any(map(len, triples)):
         raise UserError(f"{path}: the file is empty")
@@ -97,17 +98,25 @@ def _integers(path: Path, columns: int, blocks: Blocks) -> Iterator[tuple[Longs,
         if ids is not None:
             yield np.arange(number, number + len(ids)), ids
             continue
-        lines, fields = [], []
-        for place, line in filled_lines(path, [(number, block)]):
-            row = line.split()
-            if len(row) != columns:
-                what = f"expected {columns} integers, found {len(row)}"
-                raise UserError(f"{path}:{place}: {what}: {shown(line)}")
-            if not all(re.fullmatch(r"-?[0-9]{1,18}", field) for field in row):
-                raise UserError(f"{path}:{place}: not all integers: {shown(line)}")
-            lines.append(place)
-            fields.append([int(field) for field in row])
+        lines, fields, flaw = [], [], None
+        try:
+            for place, line in filled_lines(path, [(number, block)]):
+                fields.append(_fields(f"{path}:{place}", line, columns))
+                lines.append(place)
+        except UserError as error:
+            flaw = error  # told after the flaws of the rows before it
         yield np.array(lines), np.array(fields, np.int64).reshape(-1, columns)
+        if flaw is not None:
+            raise flaw
+
+
+def _fields(where: str, line: str, columns: int) -> list[int]:
+    fields = line.split()
+    if len(fields) != columns:
+        raise UserError(f"{where}: expected {columns} integers, found {len(fields)}: {shown(line)}")
+    if not all(re.fullmatch(r"-?[0-9]{1,18}", field) for field in fields):
+        raise UserError(f"{where}: not all integers: {shown(line)}")
+    return [int(field) for field in fields]
 
 
 def quick_rows(block: bytes, columns: int) -> Longs | None:

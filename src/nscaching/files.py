@@ -96,13 +96,11 @@ def free_path(path: Path) -> Path:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file of UTF-8."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
 def read_text(path: Path) -> str:
-    """Read a file of UTF-8."""
     with reading(path):
         return regular_file(path).read_text(encoding="utf-8")
 
@@ -113,7 +111,6 @@ def save_tensors(
     metadata: dict[str, str] | None = None,
     durable: bool = False,
 ) -> None:
-    """Write tensors as safetensors."""
     with replacing(path, durable=durable) as partial:
         write_tensors(partial, tensors, metadata)
 
@@ -198,7 +195,6 @@ class FolderLock:
             pass
 
     def release(self) -> None:
-        """Let other processes use the folder."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -1,21 +1,19 @@
 """Triplet classification: is a triple true? A threshold per relation decides."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from nscaching.data.graph import KnowledgeGraph, Labelled
 from nscaching.data.index import Ids, Side
-from nscaching.errors import UserError
-from nscaching.evaluation.chunks import Chunks
-from nscaching.evaluation.ranking import id_tensor
-from nscaching.models import Model, finite
+from nscaching.evaluation.ranking import Floats, id_tensor, non_empty, row_by_row, rows_by
+from nscaching.models import Model
 
-Scores = npt.NDArray[np.float64]
 Truth = npt.NDArray[np.bool_]
 
 # Seed of generated negatives: fixed, so that all runs on a graph are judged by the same triples.
@@ -30,7 +28,7 @@ class Thresholds:
     fallback: float
     """For relations without validation triples."""
 
-    def of(self, relations: Ids) -> Scores:
+    def of(self, relations: Ids) -> Floats:
         """Return the threshold of each relation id [n]."""
         return np.array([self.by_relation.get(int(r), self.fallback) for r in relations])
 
@@ -38,46 +36,56 @@ class Thresholds:
 def labelled_triples(graph: KnowledgeGraph, split: str) -> Labelled:
     """Return true and false triples of a split: from the data set's files, or else made by seed.
 
-    A made negative replaces the head or the tail by an entity that stands on the same side of the
-    relation in training, if there is one that makes no known triple.
+    A made negative is no known triple. Where all entities seen on its side of the relation would
+    make one, any other entity serves.
     """
     if split in graph.labelled and len(graph.labelled[split].truth):
         return graph.labelled[split]
-    triples = graph.split(split)
-    if not len(triples):
-        raise UserError(f"the {split} split of {graph.name} is empty: there is nothing to classify")
+
+    def untrue(triple: Ids, column: int, seen: Ids) -> Ids:
+        index = graph.filter_index[Side.HEAD if column == 0 else Side.TAIL]
+        _, taken = index.known(triple[[2 - column]], triple[[1]])
+        left = np.setdiff1d(seen, taken, assume_unique=True)
+        return left if len(left) else np.setdiff1d(np.arange(len(graph.entities)), taken)
+
+    return with_negatives(graph, non_empty(graph, split, "classify"), untrue)
+
+
+def with_negatives(
+    graph: KnowledgeGraph, triples: Ids, choose: Callable[[Ids, int, Ids], Ids]
+) -> Labelled:
+    """Return the triples [n, 3] as true ones, and a negative of each, made by seed.
+
+    A negative replaces the head or the tail. ``choose`` receives the triple, the column and the
+    entities seen there with the relation in training, and returns the entities that may replace
+    that of the triple. If there are none, the triple gets no negative.
+    """
+
+    @cache
+    def seen(relation: int, column: int) -> Ids:
+        return np.unique(graph.train[graph.train[:, 1] == relation, column])
+
     random = np.random.default_rng(NEGATIVE_SEED)
-    false = triples.copy()
-    seen: dict[tuple[int, int], Ids] = {}  # (relation, column) → the entities there in training
-    for row, (head, relation, tail) in enumerate(triples):
-        side = Side.HEAD if random.random() < 0.5 else Side.TAIL
-        column = 0 if side is Side.HEAD else 2
-        anchor, _ = side.query(head, tail)
-        taken = graph.filter_index[side].known(np.array([anchor]), np.array([relation]))[1]
-        if (relation, column) not in seen:
-            seen[relation, column] = np.unique(graph.train[graph.train[:, 1] == relation, column])
-        choice = np.setdiff1d(seen[relation, column], taken, assume_unique=True)
-        if not len(choice):
-            choice = np.setdiff1d(np.arange(len(graph.entities)), taken)
+    both = list(triples)
+    for triple in triples:
+        column = 0 if random.random() < 0.5 else 2
+        choice = choose(triple, column, seen(triple[1], column))
         if len(choice):
-            false[row, column] = random.choice(choice)
-    made = (false != triples).any(axis=1)  # all entities may be answers: then there is no negative
-    both = np.concatenate([triples, false[made]])
+            both.append(triple.copy())
+            both[-1][column] = random.choice(choice)
     truth = np.arange(len(both)) < len(triples)
-    return Labelled(both, truth, f"made by seed {NEGATIVE_SEED}")
+    made = np.array(both, dtype=np.int32).reshape(-1, 3)
+    return Labelled(made, truth, f"made by seed {NEGATIVE_SEED}")
 
 
-@torch.no_grad()
-def score_triples(model: Model, triples: Ids, piece: int = 65536) -> Scores:
+def score_triples(model: Model, triples: Ids, piece: int = 65536) -> Floats:
     """Score triples [n, 3]."""
     columns = id_tensor(triples, model.entity.device)
 
     def score(some: slice) -> Tensor:
-        return model.score(*columns[some].unbind(1)).double().cpu()
+        return model.score(*columns[some].unbind(1))
 
-    chunks = Chunks(min(piece, max(1, len(columns))), "triples")
-    parts = [part for _, part in chunks.over(len(columns), score)]
-    return finite(torch.cat([torch.empty(0, dtype=torch.float64), *parts])).numpy()
+    return row_by_row(len(columns), score, "triples", piece)
 
 
 def fitted_thresholds(model: Model, graph: KnowledgeGraph) -> Thresholds:
@@ -86,16 +94,13 @@ def fitted_thresholds(model: Model, graph: KnowledgeGraph) -> Thresholds:
     return fit_thresholds(score_triples(model, valid.triples), valid.truth, valid.triples[:, 1])
 
 
-def fit_thresholds(scores: Scores, truth: Truth, relations: Ids) -> Thresholds:
+def fit_thresholds(scores: Floats, truth: Truth, relations: Ids) -> Thresholds:
     """Fit the threshold of the best accuracy for each relation and over all."""
-    by_relation = {
-        int(r): best_threshold(scores[relations == r], truth[relations == r])
-        for r in np.unique(relations)
-    }
+    by_relation = {r: best_threshold(scores[rows], truth[rows]) for r, rows in rows_by(relations)}
     return Thresholds(by_relation, best_threshold(scores, truth))
 
 
-def best_threshold(scores: Scores, truth: Truth) -> float:
+def best_threshold(scores: Floats, truth: Truth) -> float:
     """Return the threshold σ with most right answers to "score ≥ σ", between two scores."""
     order = np.argsort(-scores, kind="stable")
     ordered, right = scores[order], np.where(truth[order], 1, -1)
@@ -132,11 +137,11 @@ def classify(model: Model, graph: KnowledgeGraph, split: str = "test") -> dict[s
     right = said == asked.truth
     by_relation = {
         graph.relations[r]: {
-            "accuracy": float(right[relations == r].mean()),
-            "triples": int((relations == r).sum()),
-            "threshold": thresholds.by_relation.get(int(r), thresholds.fallback),
+            "accuracy": float(right[rows].mean()),
+            "triples": len(rows),
+            "threshold": thresholds.by_relation.get(r, thresholds.fallback),
         }
-        for r in np.unique(relations)
+        for r, rows in rows_by(relations)
     }
     return {
         "split": split,

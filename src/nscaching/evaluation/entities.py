@@ -6,14 +6,21 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from nscaching.data.graph import SPLITS, KnowledgeGraph
+from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import AnswerIndex, Ids, Side
 from nscaching.errors import UserError
 from nscaching.evaluation.chunks import Chunks
-from nscaching.evaluation.ranking import BUDGET, id_tensor, known_from, metrics, rank_among
+from nscaching.evaluation.ranking import (
+    BUDGET,
+    Floats,
+    id_tensor,
+    known_from,
+    metrics,
+    rank_among,
+    rows_by,
+    triples_of,
+)  # fmt: skip
 from nscaching.models import Model
-
-Floats = npt.NDArray[np.float64]
 
 # Bytes per entity and class at the peak: the scores, a copy, and two masks.
 SCORE_BYTES = 16
@@ -28,31 +35,28 @@ def classify_entities(
     ranks last. The baseline ranks the classes by their number of training triples.
     """
     name = graph.relations[relation]
-    train, asked = (_of(graph, s, relation) for s in ("train", split))
+    train, asked = (triples_of(graph, relation, (s,)) for s in ("train", split))
     classes, sizes = np.unique(train[:, 2], return_counts=True)
     if len(classes) < 2:
         few = "no classes" if not len(classes) else "one class only"
         raise UserError(f"relation {name!r} has {few} in training: there is nothing to choose")
     if not len(asked):
         raise UserError(f"relation {name!r} has no triples in the {split} split")
-    found = np.minimum(np.searchsorted(classes, asked[:, 2]), len(classes) - 1)
-    seen = classes[found] == asked[:, 2]
-    ranks = np.full(len(asked), len(classes) + 1.0)
-    common = ranks.copy()
+    seen = np.isin(asked[:, 2], classes)
+    ranks, common = np.full((2, len(asked)), len(classes) + 1.0)
     if seen.any():
-        ranks[seen], common[seen] = _rank(
-            model, graph, relation, classes, sizes, asked[seen, 0], found[seen], budget
-        )
-    by_class = {}
-    for entity in np.unique(asked[:, 2]):
-        of = asked[:, 2] == entity
-        by_class[graph.entities[entity]] = {
-            "label": graph.label(int(entity)),
+        ranks[seen], common[seen] = _rank(model, graph, asked[seen], classes, sizes, budget)
+    by_class = {
+        graph.entities[entity]: {
+            "label": graph.label(entity),
             "train": int(sizes[classes == entity].sum()),
-            "triples": int(of.sum()),
-            **_figures(ranks[of]),
+            "triples": len(rows),
+            **_figures(ranks[rows]),
         }
+        for entity, rows in rows_by(asked[:, 2])
+    }
     commonest = int(classes[sizes.argmax()])
+    majority = {"class": graph.entities[commonest], "label": graph.label(commonest)}
     return {
         "task": "entities",
         "relation": name,
@@ -61,60 +65,44 @@ def classify_entities(
         "triples": len(asked),
         "triples_of_unseen_classes": int((~seen).sum()),
         **_figures(ranks),
-        "majority": {
-            "class": graph.entities[commonest],
-            "label": graph.label(commonest),
-            **_figures(common),
-        },
+        "majority": majority | _figures(common),
         "by_class": by_class,
     }
-
-
-def _of(graph: KnowledgeGraph, split: str, relation: int) -> Ids:
-    triples = graph.split(split)
-    found: Ids = triples[triples[:, 1] == relation]
-    return found
 
 
 def _rank(
     model: Model,
     graph: KnowledgeGraph,
-    relation: int,
+    asked: Ids,
     classes: Ids,
     sizes: npt.NDArray[np.int64],
-    entity: Ids,
-    answer: npt.NDArray[np.int64],
     budget: int,
-) -> tuple[Floats, Floats]:
-    """Return the ranks of classes[answer] [n] for entities [n]: by the model, by frequency."""
+) -> list[Floats]:
+    """Rank the tails of triples [n, 3] among the classes: by the model, and by frequency."""
     device = model.entity.device
-    anchor, every = id_tensor(entity, device), id_tensor(classes, device)
-    asked = torch.full_like(anchor, relation)
-    known = np.concatenate([_of(graph, s, relation) for s in SPLITS])
+    anchor, relation, _ = id_tensor(asked, device).unbind(1)
+    known = triples_of(graph, asked[0, 1])
     known = known[np.isin(known[:, 2], classes)]
     number = np.searchsorted(classes, known[:, 2]).astype(np.int32)
     index = AnswerIndex.build(known[:, 0], known[:, 1], number, len(graph.relations))
-    others = known_from(index, entity, np.full_like(entity, relation), device)
+    others = known_from(index, asked[:, 0], asked[:, 1], device)
+    every = id_tensor(classes, device)
+    # Ranks instead of counts: then classes of equal size do not tie.
+    place = id_tensor(np.argsort(np.argsort(-sizes, kind="stable")), device)
 
     def score(some: slice) -> torch.Tensor:
         candidates = every.expand(len(anchor[some]), -1)
-        return model.score_candidates(Side.TAIL, anchor[some], asked[some], candidates)
-
-    # Ranks instead of counts: then classes of equal size do not tie.
-    place = torch.empty(len(classes))
-    place[torch.from_numpy(np.argsort(-sizes, kind="stable"))] = -torch.arange(len(classes) * 1.0)
-    place = place.to(device)
+        return model.score_candidates(Side.TAIL, anchor[some], relation[some], candidates)
 
     def frequency(some: slice) -> torch.Tensor:
-        return place.repeat(len(anchor[some]), 1)
+        return -place.float().repeat(len(anchor[some]), 1)
 
     chunk = max(1, budget // (SCORE_BYTES * len(classes)))
-    true = id_tensor(answer, device)
-    by_model, by_frequency = (
+    true = id_tensor(np.searchsorted(classes, asked[:, 2]), device)
+    return [
         rank_among(by, true, others, Chunks(chunk)).resolve("realistic")
         for by in (score, frequency)
-    )
-    return by_model, by_frequency
+    ]
 
 
 def _figures(ranks: Floats) -> dict[str, float]:

@@ -1,15 +1,17 @@
 """The entities whose vectors are nearest to the vector of one entity."""
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nscaching.config import check_type
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.errors import UserError, flag, unknown
-from nscaching.evaluation.chunks import Chunks
-from nscaching.models import Model, finite
+from nscaching.errors import UserError, flag
+from nscaching.evaluation.ranking import Floats, row_by_row
+from nscaching.models import Model
 
 By = Literal["cosine", "distance"]
 
@@ -23,12 +25,10 @@ def neighbours(
     """
     if top < 1:
         raise UserError(f"{flag('top')} must be at least 1, not {top}")
-    if by not in get_args(By):
-        raise unknown(f"value of {flag('by')}:", by, get_args(By))
+    check_type(flag("by"), By, by)
     entity = graph.entity_id(name)
-    nearness = finite(_nearness(model, entity, by))
-    # Equally near ones stay in the order of their ids.
-    order = torch.argsort(nearness, descending=True, stable=True)
+    nearness = _nearness(model, entity, by)
+    order = np.argsort(-nearness, kind="stable")  # equally near ones in the order of their ids
     nearest = order[order != entity][:top].tolist()
     sign = 1 if by == "cosine" else -1
     return {
@@ -47,20 +47,16 @@ def neighbours(
     }
 
 
-@torch.no_grad()
-def _nearness(model: Model, entity: int, by: By, piece: int = 65536) -> Tensor:
+def _nearness(model: Model, entity: int, by: By, piece: int = 65536) -> Floats:
     """Return for all entities [|E|] the cosine, or the distance with a minus."""
     everyone = torch.arange(model.entities, device=model.entity.device)
-    own = model.entity_rows(everyone[entity : entity + 1]).double()
 
     def near(some: slice) -> Tensor:
-        rows = model.entity_rows(everyone[some]).double()
-        if by == "cosine":
-            # Not a matrix product: that rounds a row by its place, and equal ones must stay equal.
-            found = (F.normalize(rows, dim=-1) * F.normalize(own, dim=-1)).sum(-1)
-        else:
-            found = -torch.linalg.vector_norm(rows - own, dim=-1)
-        return found.cpu()
+        own, rows = (model.entity_rows(everyone[ids]).double() for ids in ([entity], some))
+        if by == "distance":
+            distance: Tensor = torch.linalg.vector_norm(rows - own, dim=-1)
+            return -distance
+        # Not a matrix product: that rounds a row by its place, and equal ones must stay equal.
+        return (F.normalize(rows, dim=-1) * F.normalize(own, dim=-1)).sum(-1)
 
-    chunks = Chunks(min(piece, len(everyone)), "entities")
-    return torch.cat([part for _, part in chunks.over(len(everyone), near)])
+    return row_by_row(len(everyone), near, "entities", piece)

@@ -1,14 +1,15 @@
 """Answers by name: two of head, relation and tail are given, or all three to be judged."""
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from nscaching.config import check_type
 from nscaching.data.graph import SPLITS, KnowledgeGraph
 from nscaching.data.index import Side
-from nscaching.errors import UserError, flag, unknown
+from nscaching.errors import UserError, flag
 from nscaching.evaluation.classify import fitted_thresholds, score_triples
 from nscaching.models import Model, finite
 
@@ -28,16 +29,13 @@ def predict(
 
     Known facts are left out, or with ``known="mark"`` shown with the split that holds them.
     """
-    given = [name for name in (head, relation, tail) if name is not None]
-    if len(given) < 2:
+    if (head, relation, tail).count(None) > 1:
         raise UserError("give at least two of head, relation and tail")
     if top < 1:
         raise UserError(f"{flag('top')} must be at least 1, not {top}")
-    if known not in get_args(Known):
-        raise unknown(f"value of {flag('known')}:", known, get_args(Known))
-    h = None if head is None else graph.entity_id(head)
+    check_type(flag("known"), Known, known)
+    h, t = (None if name is None else graph.entity_id(name) for name in (head, tail))
     r = None if relation is None else graph.relation_id(relation)
-    t = None if tail is None else graph.entity_id(tail)
     query = {
         "head": None if h is None else graph.label(h),
         "relation": None if r is None else graph.relation_label(r),
@@ -67,17 +65,12 @@ def predict(
 @torch.no_grad()
 def _scores(model: Model, h: int | None, r: int | None, t: int | None) -> Tensor:
     """Score every candidate for the gap."""
-
-    def ids(*values: int) -> Tensor:
-        return torch.tensor(values, device=model.entity.device)
-
+    device = model.entity.device
+    head, relation, tail = (torch.tensor([i or 0], device=device) for i in (h, r, t))
     if r is None:
-        assert h is not None
-        assert t is not None
-        return model.score(ids(h), ids(*range(model.relations)), ids(t)).cpu()
-    side, anchor = (Side.HEAD, t) if h is None else (Side.TAIL, h)
-    assert anchor is not None
-    return model.score_all(side, ids(anchor), ids(r))[0].cpu()
+        return model.score(head, torch.arange(model.relations, device=device), tail).cpu()
+    side, anchor = (Side.HEAD, tail) if h is None else (Side.TAIL, head)
+    return model.score_all(side, anchor, relation)[0].cpu()
 
 
 def known_answers(
@@ -100,9 +93,9 @@ def _judge(model: Model, graph: KnowledgeGraph, h: int, r: int, t: int) -> dict[
     """Score one triple and compare the score with the threshold of the relation."""
     triple = np.array([[h, r, t]], dtype=np.int32)
     score = float(score_triples(model, triple)[0])
-    known = [split for split in SPLITS if (graph.split(split) == triple).all(axis=1).any()]
-    judged: dict[str, Any] = {"score": score, "known": known[0] if known else ""}
-    if not len(graph.valid) and "valid" not in graph.labelled:
-        return judged | {"threshold": None, "plausible": None}
-    threshold = float(fitted_thresholds(model, graph).of(triple[:, 1])[0])
-    return judged | {"threshold": threshold, "plausible": score >= threshold}
+    threshold = plausible = None
+    if len(graph.valid) or "valid" in graph.labelled:
+        threshold = float(fitted_thresholds(model, graph).of(triple[:, 1])[0])
+        plausible = score >= threshold
+    known = known_answers(graph, h, r, None).get(t, "")
+    return {"score": score, "known": known, "threshold": threshold, "plausible": plausible}

@@ -18,6 +18,7 @@ from nscaching.evaluation.ranking import (
     metrics,
     non_empty,
     rank_among,
+    rows_by,
 )  # fmt: skip
 from nscaching.models import Model
 
@@ -47,7 +48,8 @@ def evaluate_relations(
         index = AnswerIndex.build(h, t, r, len(graph.entities))
         known = known_from(index, head, tail, device)
     heads, tails = id_tensor(head, device), id_tensor(tail, device)
-    piece = _pairs(model, budget)
+    width = max(model.entity[0].numel(), model.relation[0].numel())
+    piece = max(1, budget // (4 * TEMPORARIES * width))  # (entity pair, relation) at once
     ranks = rank_among(
         lambda some: _scores(model, heads[some], tails[some], piece),
         id_tensor(relation, device),
@@ -55,6 +57,10 @@ def evaluate_relations(
         Chunks(max(1, piece // model.relations)),
         progress,
     ).resolve(ties)
+    by_relation = {
+        graph.relations[r]: {"triples": len(rows), **metrics(ranks[rows])}
+        for r, rows in rows_by(relation)
+    }
     return {
         "task": "relations",
         "split": split,
@@ -63,20 +69,8 @@ def evaluate_relations(
         "candidates": len(graph.relations),
         "triples": len(ranks),
         **metrics(ranks),
-        "by_relation": {
-            graph.relations[r]: {
-                "triples": int((relation == r).sum()),
-                **metrics(ranks[relation == r]),
-            }
-            for r in np.unique(relation)
-        },
+        "by_relation": by_relation,
     }
-
-
-def _pairs(model: Model, budget: int) -> int:
-    """Return how many (entity pair, relation) may be scored at once within the budget."""
-    width = max(model.entity[0].numel(), model.relation[0].numel())
-    return max(1, budget // (4 * TEMPORARIES * width))
 
 
 def _scores(model: Model, head: Tensor, tail: Tensor, piece: int) -> Tensor:

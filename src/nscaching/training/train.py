@@ -1,5 +1,6 @@
 """Trains a model on a graph, or resumes a training run that was interrupted."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def train(
     a folder for checkpoints alone: the same call resumes from the newest of them. They stay there
     when the run is finished.
     """
-    config = _changed(config or TrainConfig(), settings)
+    config = with_settings(config or TrainConfig(), settings)
     folder = None if out is None else RunFolder(out)
     if folder is not None:
         folder.check_free(overwrite)
@@ -67,7 +68,7 @@ def train(
     if alone is not None and (folder is not None or probes.on):
         raise UserError("checkpoints alone go with no run folder, which has its own, nor probes")
     session = Session(listener or Listener(), checkpoint_every, folder, alone)
-    starts, config = _read_starts(graph, config), _absolute_starts(config)
+    starts, config = _read_starts(graph, config), absolute_starts(config)
     with session.held(), torch_settings(config.threads):
         try:
             path = None if folder is None else folder.path
@@ -205,14 +206,16 @@ def _record(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def _changed(config: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
+def with_settings(
+    config: TrainConfig, settings: Mapping[str, Any], where: str = "configuration"
+) -> TrainConfig:
     """Return the configuration with some settings changed, and names in their usual spelling."""
     classes = {
         name: known.canonical(settings[name])
         for name, known in NAMED.items()
         if isinstance(settings.get(name), type)
     }
-    config = TrainConfig.from_dict({**config.to_dict(), **settings, **classes})
+    config = TrainConfig.from_dict({**config.to_dict(), **settings, **classes}, where)
     names = config.flat()
     return config.changed(**{name: known.canonical(names[name]) for name, known in NAMED.items()})
 
@@ -245,7 +248,7 @@ def _read_starts(graph: KnowledgeGraph, config: TrainConfig) -> Starts:
     return Starts(model, generator)
 
 
-def _absolute_starts(config: TrainConfig) -> TrainConfig:
+def absolute_starts(config: TrainConfig) -> TrainConfig:
     """Return the configuration with absolute paths, so that it repeats the run from anywhere."""
     starts = {"pretrain": config.pretrain, "generator_pretrain": config.gan.generator_pretrain}
     absolute = {name: str(user_path(path).resolve()) for name, path in starts.items() if path}

@@ -15,10 +15,9 @@ from helpers import TINY, all_triples, graph_of, graphs, new_model, random_graph
 from nscaching import KnowledgeGraph, Run, TrainConfig, UserError, train
 from nscaching.cli.main import main
 from nscaching.data.graph import Labelled
-from nscaching.evaluation.entities import classify_entities
-from nscaching.evaluation.linking import labelled_pairs, link_entities, similarity
-from nscaching.evaluation.neighbours import _nearness, neighbours
-from nscaching.evaluation.relations import evaluate_relations
+from nscaching.evaluation.candidates import classify_entities, evaluate_relations
+from nscaching.evaluation.classify import labelled_pairs, link_entities, similarity
+from nscaching.evaluation.predict import _nearness, neighbours
 from nscaching.models import MODELS
 
 plenty = settings(derandomize=True, deadline=None, max_examples=40)

@@ -1,9 +1,10 @@
-"""Answers by name: two of head, relation and tail are given, or all three to be judged."""
+"""Answers by name: to a triple with a gap, to a whole triple, and the neighbours of an entity."""
 
 from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from nscaching.config import check_type
@@ -11,9 +12,11 @@ from nscaching.data.graph import SPLITS, KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import UserError, flag
 from nscaching.evaluation.classify import fitted_thresholds, score_triples
+from nscaching.evaluation.ranking import Floats, row_by_row
 from nscaching.models import Model, finite
 
 Known = Literal["hide", "mark"]
+By = Literal["cosine", "distance"]
 
 
 def predict(
@@ -31,8 +34,7 @@ def predict(
     """
     if (head, relation, tail).count(None) > 1:
         raise UserError("give at least two of head, relation and tail")
-    if top < 1:
-        raise UserError(f"{flag('top')} must be at least 1, not {top}")
+    _check_top(top)
     check_type(flag("known"), Known, known)
     h, t = (None if name is None else graph.entity_id(name) for name in (head, tail))
     r = None if relation is None else graph.relation_id(relation)
@@ -99,3 +101,53 @@ def _judge(model: Model, graph: KnowledgeGraph, h: int, r: int, t: int) -> dict[
         plausible = score >= threshold
     known = known_answers(graph, h, r, None).get(t, "")
     return {"score": score, "known": known, "threshold": threshold, "plausible": plausible}
+
+
+def neighbours(
+    model: Model, graph: KnowledgeGraph, name: str, top: int = 10, by: By = "cosine"
+) -> dict[str, Any]:
+    """Return the entities nearest to the one of a name or label, itself left out.
+
+    By the cosine of the vectors, or by their Euclidean distance.
+    """
+    _check_top(top)
+    check_type(flag("by"), By, by)
+    entity = graph.entity_id(name)
+    nearness = _nearness(model, entity, by)
+    order = np.argsort(-nearness, kind="stable")  # equally near ones in the order of their ids
+    nearest = order[order != entity][:top].tolist()
+    sign = 1 if by == "cosine" else -1
+    return {
+        "entity": graph.entities[entity],
+        "label": graph.label(entity),
+        "by": by,
+        "neighbours": [
+            {
+                "rank": rank,
+                "name": graph.entities[other],
+                "label": graph.label(other),
+                by: sign * float(nearness[other]),
+            }
+            for rank, other in enumerate(nearest, 1)
+        ],
+    }
+
+
+def _nearness(model: Model, entity: int, by: By, piece: int = 65536) -> Floats:
+    """Return for all entities [|E|] the cosine, or the distance with a minus."""
+    everyone = torch.arange(model.entities, device=model.entity.device)
+
+    def near(some: slice) -> Tensor:
+        own, rows = (model.entity_rows(everyone[ids]).double() for ids in ([entity], some))
+        if by == "distance":
+            distance: Tensor = torch.linalg.vector_norm(rows - own, dim=-1)
+            return -distance
+        # Not a matrix product: that rounds a row by its place, and equal ones must stay equal.
+        return (F.normalize(rows, dim=-1) * F.normalize(own, dim=-1)).sum(-1)
+
+    return row_by_row(len(everyone), near, "entities", piece)
+
+
+def _check_top(top: int) -> None:
+    if top < 1:
+        raise UserError(f"{flag('top')} must be at least 1, not {top}")

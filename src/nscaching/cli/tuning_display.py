@@ -89,7 +89,6 @@ class TuningDisplay(Bar, Watch):
 
 
 def show_space(space: Space) -> None:
-    """Say what will be tried."""
     parts = []
     for name, part in space.items():
         if isinstance(part, CategoricalDistribution):

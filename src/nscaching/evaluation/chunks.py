@@ -45,8 +45,8 @@ class Chunks:
 
     def _halve(self, tried: int) -> None:
         if tried == 1:
-            one = {"queries": "one query", "triples": "one triple", "entities": "one entity"}
-            raise UserError(f"not enough memory for even {one[self.what]} at a time")
+            one = {"queries": "query", "triples": "triple", "entities": "entity"}[self.what]
+            raise UserError(f"not enough memory for even one {one} at a time")
         if self.size >= self._asked:  # said once
             warnings.warn(
                 f"not enough memory for {tried:,} {self.what} at once: going on with fewer",

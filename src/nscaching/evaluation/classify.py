@@ -98,7 +98,6 @@ def score_triples(model: Model, triples: Ids, piece: int = 65536) -> Floats:
 
 
 def fitted_thresholds(model: Model, graph: KnowledgeGraph) -> Thresholds:
-    """Fit the thresholds on the validation triples."""
     valid = labelled_triples(graph, "valid")
     return fit_thresholds(score_triples(model, valid.triples), valid.truth, valid.triples[:, 1])
 

@@ -66,7 +66,6 @@ def predict(
 
 @torch.no_grad()
 def _scores(model: Model, h: int | None, r: int | None, t: int | None) -> Tensor:
-    """Score every candidate for the gap."""
     device = model.entity.device
     head, relation, tail = (torch.tensor([i or 0], device=device) for i in (h, r, t))
     if r is None:
@@ -92,7 +91,6 @@ def known_answers(
 
 
 def _judge(model: Model, graph: KnowledgeGraph, h: int, r: int, t: int) -> dict[str, Any]:
-    """Score one triple and compare the score with the threshold of the relation."""
     triple = np.array([[h, r, t]], dtype=np.int32)
     score = float(score_triples(model, triple)[0])
     threshold = plausible = None

@@ -64,6 +64,7 @@ def _membership(values: Sequence[Any], part: Part) -> npt.NDArray[np.float64]:
 
 def marginals(trials: Sequence[Trial], space: Space) -> dict[str, list[Marginal]]:
     """Return mean and best MRR of the trials at each value of each hyperparameter."""
+    mrr = np.array([trial.mrr for trial in trials])
     found: dict[str, list[Marginal]] = {}
     for name, part in space.items():
         values = [trial.settings[name] for trial in trials]
@@ -74,11 +75,9 @@ def marginals(trials: Sequence[Trial], space: Space) -> dict[str, list[Marginal]
             bounds = (np.geomspace if part.log else np.linspace)(part.low, part.high, PIECES + 1)
             labels = [f"{low:.3g} to {high:.3g}" for low, high in pairwise(bounds)]
             group = np.searchsorted(bounds[1:-1], values, side="right").tolist()
-        mrrs: dict[int, list[float]] = {}
-        for trial, index in zip(trials, group, strict=True):
-            mrrs.setdefault(index, []).append(trial.mrr)
+        mrrs = {i: mrr[np.array(group) == i] for i in sorted(set(group))}
         found[name] = [
-            Marginal(labels[index], len(of), float(np.mean(of)), max(of))
-            for index, of in sorted(mrrs.items())
+            Marginal(labels[i], len(of), float(of.mean()), float(of.max()))
+            for i, of in mrrs.items()
         ]
     return found

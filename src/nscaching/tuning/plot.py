@@ -116,7 +116,6 @@ def _slice(axes: Axes, tuning: Tuning, name: str) -> None:
 
 
 def _trials(axes: Axes, tuning: Tuning, places: Sequence[float]) -> None:
-    """Draw every trial by its kind, and a star on the best."""
     kinds = {state: [t for t in tuning.trials if t.state == state] for state in MARKS}
     kinds["best"] = [tuning.best] if tuning.finished else []
     for kind, chosen in kinds.items():

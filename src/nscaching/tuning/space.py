@@ -30,7 +30,6 @@ def as_toml(part: Part) -> list[Any] | dict[str, Any]:
 
 
 def size(part: Part) -> float:
-    """Return the number of values."""
     if isinstance(part, CategoricalDistribution):
         return len(part.choices)
     return part.high - part.low + 1 if isinstance(part, IntDistribution) else math.inf

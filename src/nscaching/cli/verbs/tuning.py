@@ -39,7 +39,6 @@ class Tune:
     """Which settings the command line names."""
 
     def run(self) -> None:
-        """Search, showing progress, and print the results."""
         require_optuna()
         from nscaching.cli.loading import describe_graph, load_graph
         from nscaching.cli.tuning_display import TuningDisplay, show_space, show_tuning

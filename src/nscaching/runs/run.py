@@ -14,13 +14,10 @@ from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import UserError, flag, unknown
-from nscaching.evaluation.classify import classify
-from nscaching.evaluation.entities import classify_entities
-from nscaching.evaluation.linking import link_entities
-from nscaching.evaluation.neighbours import By, neighbours
-from nscaching.evaluation.predict import Known, predict
+from nscaching.evaluation.candidates import classify_entities, evaluate_relations
+from nscaching.evaluation.classify import classify, link_entities
+from nscaching.evaluation.predict import By, Known, neighbours, predict
 from nscaching.evaluation.ranking import Ranks, evaluate
-from nscaching.evaluation.relations import evaluate_relations
 from nscaching.kernels.dispatch import choose_device
 from nscaching.models import Model
 from nscaching.probes import ProbeConfig

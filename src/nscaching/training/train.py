@@ -1,6 +1,6 @@
 """Trains a model on a graph, or resumes a training run that was interrupted."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def train(
     a folder for checkpoints alone: the same call resumes from the newest of them. They stay there
     when the run is finished.
     """
-    config = _changed(config or TrainConfig(), settings)
+    config = with_settings(config or TrainConfig(), settings)
     folder = None if out is None else RunFolder(out)
     if folder is not None:
         folder.check_free(overwrite)
@@ -69,7 +69,7 @@ def train(
     if alone is not None and (folder is not None or probes.on):
         raise UserError("checkpoints alone go with no run folder, which has its own, nor probes")
     _check_seconds(checkpoint_every)
-    starts, config = _read_starts(graph, config), _absolute_starts(config)
+    starts, config = _read_starts(graph, config), absolute_starts(config)
     with ExitStack() as held, torch_settings(config.threads):
         if folder is not None:
             held.callback(folder.release)
@@ -184,13 +184,15 @@ def _place(config: TrainConfig) -> dict[str, Any]:
     return {"device": device.type, "threads": threads, "kernels": kernels}
 
 
-def _changed(config: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
+def with_settings(
+    config: TrainConfig, settings: Mapping[str, Any], where: str = "configuration"
+) -> TrainConfig:
     """Return the configuration with some settings changed, and names in their usual spelling."""
-    values = config.to_dict() | settings
+    values = {**config.to_dict(), **settings}
     for name, known in NAMED.items():
         if isinstance(values[name], str | type):
             values[name] = known.canonical(values[name])
-    return TrainConfig.from_dict(values)
+    return TrainConfig.from_dict(values, where)
 
 
 def _check_seconds(every: float) -> None:
@@ -226,7 +228,7 @@ def _read_starts(
     )
 
 
-def _absolute_starts(config: TrainConfig) -> TrainConfig:
+def absolute_starts(config: TrainConfig) -> TrainConfig:
     """Return the configuration with absolute paths, so that it repeats the run from anywhere."""
     starts = {"pretrain": config.pretrain, "generator_pretrain": config.gan.generator_pretrain}
     absolute = {name: str(user_path(path).resolve()) for name, path in starts.items() if path}

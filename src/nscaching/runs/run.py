@@ -26,6 +26,7 @@ from nscaching.models import Model
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import Snapshots, append_scores, read_scores, save_snapshot
 from nscaching.runs.card import write_card
+from nscaching.runs.export import export
 from nscaching.runs.folder import Record, RunFolder, default_out
 from nscaching.runs.inspect import inspect
 from nscaching.runs.layout import CARD, PLOT, REPORT
@@ -57,6 +58,8 @@ class Run:
     """Score differences of watched triples: the lines of scores.jsonl."""
     snapshots: Mapping[int, dict[str, Tensor]] = field(default_factory=dict)
     """The cache after some epochs, by epoch."""
+
+    export = export
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto", trust: bool = False) -> Run:
@@ -169,17 +172,6 @@ class Run:
         At the end of training, at one recorded epoch, or some entities at all recorded epochs.
         """
         return inspect(self, head, relation, tail, epoch, sample, top, seed)
-
-    def export(
-        self,
-        path: str | Path,
-        overwrite: bool = False,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> tuple[Path, ...]:
-        """Write the vectors with their names as .safetensors, .npz, .tsv or .parquet."""
-        from nscaching.runs.export import export
-
-        return export(self.model, self.graph, path, overwrite, progress)
 
     def report(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from nscaching.runs.folder import Record, RunFolder, default_out
 from nscaching.runs.inspect import inspect
 from nscaching.runs.layout import CARD, PLOT, REPORT
 from nscaching.runs.plots import plot_run
+from nscaching.runs.report import report
 from nscaching.runs.settings import CONFIG, read_probes, read_record
 from nscaching.runs.start import built_model
 
@@ -60,6 +61,8 @@ class Run:
     """The cache after some epochs, by epoch."""
 
     export = export
+    inspect = inspect
+    report = report
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto", trust: bool = False) -> Run:
@@ -155,36 +158,6 @@ class Run:
     ) -> dict[str, Any]:
         """Answer a triple with one gap by name, or judge a whole triple."""
         return predict(self.model, self.graph, head, relation, tail, top, known)
-
-    def inspect(
-        self,
-        head: str | None = None,
-        relation: str | None = None,
-        tail: str | None = None,
-        *,
-        epoch: int | None = None,
-        sample: int | None = None,
-        top: int | None = None,
-        seed: int = 0,
-    ) -> dict[str, Any]:
-        """Show the cache of (head, relation, ?) or (?, relation, tail) by name.
-
-        At the end of training, at one recorded epoch, or some entities at all recorded epochs.
-        """
-        return inspect(self, head, relation, tail, epoch, sample, top, seed)
-
-    def report(
-        self,
-        path: str | Path = "",
-        overwrite: bool = False,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Path:
-        """Write the report, one HTML page, to a path or else into the run folder."""
-        from nscaching.runs.report import write_report
-
-        if not path and self.path is None:
-            raise UserError("the run is not saved: say where to write its report")
-        return write_report(self, path or (self.path or Path()) / REPORT, overwrite, progress)
 
     def save(self, path: str | Path = "", overwrite: bool = False) -> Path:
         """Write the run folder to a path or else to a new folder under runs/; return its path."""

@@ -21,6 +21,7 @@ from nscaching.evaluation.neighbours import By, neighbours
 from nscaching.evaluation.predict import Known, predict
 from nscaching.evaluation.ranking import Ranks, evaluate
 from nscaching.evaluation.relations import evaluate_relations
+from nscaching.files import save_tensors
 from nscaching.kernels.dispatch import choose_device
 from nscaching.models import Model
 from nscaching.probes import ProbeConfig
@@ -29,7 +30,7 @@ from nscaching.runs.card import write_card
 from nscaching.runs.export import export
 from nscaching.runs.folder import Record, RunFolder, default_out
 from nscaching.runs.inspect import inspect
-from nscaching.runs.layout import CARD, PLOT, REPORT
+from nscaching.runs.layout import CACHE, CARD, PLOT, REPORT
 from nscaching.runs.plots import plot_run
 from nscaching.runs.report import report
 from nscaching.runs.settings import CONFIG, read_probes, read_record
@@ -80,11 +81,11 @@ class Run:
             graph,
             config,
             model,
-            folder.read_history(),
-            epoch,
-            folder.read_sampler(),
-            read_record(folder.path / CONFIG),
-            folder.path,
+            best_epoch=epoch,
+            history=folder.read_history(),
+            sampler_state=folder.read_sampler(),
+            record=read_record(folder.path / CONFIG),
+            path=folder.path,
             probes=read_probes(folder.path / CONFIG),
             scores=read_scores(folder.path),
             snapshots=Snapshots(folder.path),
@@ -92,11 +93,8 @@ class Run:
 
     def result(self, split: str) -> Record | None:
         """Return the ranking of a split that training recorded for the saved parameters."""
-        found = [
-            r
-            for r in self.history
-            if r.get("split") == split and r["epoch"] == self.best_epoch and not r.get("traced")
-        ]
+        rankings = [r for r in self.history if r.get("split") == split and not r.get("traced")]
+        found = [r for r in rankings if r["epoch"] == self.best_epoch]
         return found[-1] if found else None
 
     @property
@@ -164,8 +162,7 @@ class Run:
         folder = RunFolder(path or default_out(self.graph, self.config))
         try:
             folder.create(self.graph, self.config, overwrite, self.record, self.probes)
-            for record in self.history:
-                folder.append(record)
+            folder.append(*self.history)
             append_scores(folder.path, self.scores)
             for epoch, cache in self.snapshots.items():
                 save_snapshot(folder.path, epoch, cache)
@@ -180,7 +177,8 @@ class Run:
         """
         self.path = folder.target
         folder.save_model(self.model.state_dict(), self.best_epoch)
-        folder.save_sampler(self.sampler_state)
+        if self.sampler_state:
+            save_tensors(folder.path / CACHE, self.sampler_state)
         plot_run(self, folder.path / PLOT)
         write_card(self, folder.path / CARD)
         folder.finish()

@@ -20,7 +20,7 @@ from nscaching.runs.checkpoints import Checkpoints
 from nscaching.runs.folder import RunFolder, resume_command
 from nscaching.runs.layout import MODEL
 from nscaching.runs.run import Run
-from nscaching.runs.settings import CONFIG, read_probes, read_record
+from nscaching.runs.settings import CONFIG, read_probes, read_record, write_config
 from nscaching.runs.start import warm_start
 from nscaching.samplers import SAMPLERS
 from nscaching.training import memory
@@ -134,7 +134,7 @@ def resume(
                 recorder = Recorder(session, run, trainer)
                 recorder.restore(state)
                 if epochs is not None:
-                    folder.change_config(graph, before, record, probes)
+                    write_config(folder.path / CONFIG, graph, before, record, probes)
                 run.history, run.scores = folder.read_history(), read_scores(folder.path)
                 session.listener.begin(run.history)
                 session.listener.announce(recorder.resume_point())

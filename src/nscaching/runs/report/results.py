@@ -15,17 +15,10 @@ from nscaching.runs.report.markup import number
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-MOST_RELATIONS = 1000
-"""Relations that are listed."""
-
-EACH = 3
-"""Questions with the right answer first, and questions with another one first."""
-
-TOP = 5
-"""Answers that are shown."""
-
-LOOKED_AT = 1000
-"""Triples among which different relations are looked for."""
+MOST_RELATIONS = 1000  # that are listed
+EACH = 3  # questions with the right answer first, and questions with another one first
+TOP = 5  # answers that are shown
+LOOKED_AT = 1000  # triples among which different relations are looked for
 
 
 class Ranking(NamedTuple):

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
 LEAST = {"sample": 1, "top": 1, "seed": 0}
-MOST_NAMED = 10
-"""How many names an error offers."""
+MOST_NAMED = 10  # names that an error offers
 
 
 def inspect(

@@ -29,11 +29,15 @@ def write_config(
     values = dataclasses.asdict(graph.source) | config.to_dict()
     if probes is not None and probes.on:
         values["probes"] = probes.to_dict()
-    written = {"nscaching": __version__, "torch": torch.__version__}
-    known = {"format": FORMAT, "data_fingerprint": graph.fingerprint}
-    values["record"] = written | known | record
+    values["record"] = full_record(graph, record)
     with replacing(path) as partial:
         write_toml(partial, values)
+
+
+def full_record(graph: KnowledgeGraph, record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with versions and data, unless the record has them from an earlier run."""
+    written = {"nscaching": __version__, "torch": torch.__version__}
+    return written | {"format": FORMAT, "data_fingerprint": graph.fingerprint} | record
 
 
 def read_record(path: Path) -> dict[str, Any]:

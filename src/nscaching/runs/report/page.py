@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from nscaching import __version__
 from nscaching.config import TrainConfig
 from nscaching.data.graph import MAPPING_CLASSES, SPLITS, KnowledgeGraph
 from nscaching.errors import as_flag
@@ -21,6 +19,7 @@ from nscaching.runs.report import markup
 from nscaching.runs.report.cache import cache
 from nscaching.runs.report.charts import panels
 from nscaching.runs.report.results import EACH, MOST_RELATIONS, examples, held_out
+from nscaching.runs.settings import full_record
 
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
@@ -54,7 +53,7 @@ def render(run: Run, progress: Callable[[int, int], None] | None = None) -> str:
         usual={name: value for name, value in settings.items() if name not in changed},
         defaults=defaults,
         command=command(run),
-        record=record(run),
+        record=full_record(run.graph, run.record),
     )
 
 
@@ -95,11 +94,3 @@ def classes(graph: KnowledgeGraph) -> list[tuple[str, int, int]]:
         for kind in MAPPING_CLASSES
         if (here := of_relation == kind).any()
     ]
-
-
-def record(run: Run) -> dict[str, Any]:
-    """Return versions and other facts of the run, without those of its folder."""
-    here = {"nscaching": __version__, "torch": torch.__version__}
-    found = here | {"data_fingerprint": run.graph.fingerprint} | run.record
-    left_out = ("format", "replaces")
-    return {key.replace("_", " "): found[key] for key in found if key not in left_out}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nscaching.data.index import Ids, Side
+from nscaching.data.index import Ids, Longs, Side
 from nscaching.evaluation.classify import score_triples
 from nscaching.evaluation.ranking import Queries, Ranks, breakdown, rank
 from nscaching.runs.report.markup import number
@@ -59,14 +59,11 @@ def examples(run: Run, ranking: Ranking) -> list[dict[str, Any]]:
     return cards
 
 
-def varied(places: Iterable[int], relations: Iterable[int], count: int) -> list[int]:
+def varied(places: Sequence[int] | Longs, relations: Sequence[int] | Ids, count: int) -> list[int]:
     """Choose the first place of each relation, then the first other places, ``count`` in all."""
-    seen: dict[int, int] = {}
-    pairs = [(int(place), int(relation)) for place, relation in zip(places, relations, strict=True)]
-    for place, relation in pairs:
-        seen.setdefault(relation, place)
-    first = list(seen.values())[:count]
-    return first + [place for place, _ in pairs if place not in first][: count - len(first)]
+    _, first = np.unique(relations, return_index=True)
+    others = np.setdiff1d(np.arange(len(places)), first)
+    return [int(places[i]) for i in (*np.sort(first), *others)[:count]]
 
 
 def _example(run: Run, side: Side, triple: list[int], rank: float) -> dict[str, Any]:

@@ -36,12 +36,9 @@ class Checkpoints:
 
     def lock(self) -> FolderLock:
         """Make the folder if it is missing, and lock it for this process."""
-        self._make()
-        return FolderLock(self.folder)
-
-    def _make(self) -> None:
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
+        return FolderLock(self.folder)
 
     def _all(self) -> list[Path]:
         """Return all checkpoints by their names, also unfinished ones; no folders."""
@@ -55,7 +52,8 @@ class Checkpoints:
 
     def save(self, state: State) -> Path:
         """Write a checkpoint; then remove all but this one and the one before."""
-        self._make()
+        with writing(self.folder):
+            self.folder.mkdir(exist_ok=True)
         before = self.files()
         number = int(before[-1].stem) + 1 if before else 1
         path = self.folder / f"{number:06d}.safetensors"

@@ -20,7 +20,7 @@ from nscaching.registry import Registry
 from nscaching.runs.checkpoints import Checkpoints
 from nscaching.runs.folder import RunFolder
 from nscaching.runs.run import Run
-from nscaching.runs.settings import CONFIG, read_probes, read_record
+from nscaching.runs.settings import CONFIG, read_probes, read_record, write_config
 from nscaching.runs.start import warm_start
 from nscaching.samplers import SAMPLERS
 from nscaching.training import memory
@@ -144,7 +144,7 @@ def resume(
             else:
                 recorder.restore(state, folder.path)
             if epochs is not None:
-                folder.change_config(graph, before, record, probes)
+                write_config(folder.path / CONFIG, graph, before, record, probes)
             run.history, run.scores = folder.read_history(), read_scores(folder.path)
             listener.begin(run.history)
             listener.announce(_resume_point(folder, trainer))

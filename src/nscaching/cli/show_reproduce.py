@@ -11,7 +11,6 @@ from nscaching.cli.loading import load_graph
 from nscaching.cli.progress import SeriesDisplay
 from nscaching.cli.signals import Signals
 from nscaching.cli.tables import note, print_json, print_table, say
-from nscaching.cli.watched_training import WatchedTraining
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import flag
@@ -79,7 +78,7 @@ class _Listener(ReproduceListener):
 
     @contextmanager
     def training(self, name: str, config: TrainConfig) -> Iterator[None]:
-        with SeriesDisplay(name, config) as self.display:
+        with SeriesDisplay(name, config, self.signals) as self.display:
             yield
 
     def begin(self, history: list[Record]) -> None:
@@ -89,7 +88,7 @@ class _Listener(ReproduceListener):
         self.display.record(record)
 
     def progress(self, stage: Stage, done: int, total: int) -> None:
-        WatchedTraining(self.display, self.signals).progress(stage, done, total)
+        self.display.progress(stage, done, total)
 
 
 def reproduce(

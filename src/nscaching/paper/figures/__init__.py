@@ -66,7 +66,8 @@ def draw(
     drawn, steps = Drawn(), len(several) + 1
     logs = read(several, drawn.notes, lambda done: report(done, steps), trust)
     pages: list[Page] = import_module(f"{__name__}.{kind}").pages(logs, drawn.notes, **asked)
-    prefixes = [_prefix(out, kind, suffix) for suffix in distinct([p.suffix for p in pages])]
+    suffixes = distinct([page.suffix for page in pages]) if len(pages) > 1 else [""]
+    prefixes = [_prefix(out, kind, suffix) for suffix in suffixes]
     files = [[Path(f"{prefix}.{end}") for end in ("png", "svg", "csv")] for prefix in prefixes]
     for path in (path for group in files for path in group):
         if (path.exists() or path.is_symlink()) and not overwrite:

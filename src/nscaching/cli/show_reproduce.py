@@ -53,7 +53,6 @@ def reproduce(
 
 
 def outcome(made: loop.Outcome, as_json: bool) -> None:
-    """Show the rows, and how they compare with the paper."""
     results = made.results
     if as_json:
         print_json(

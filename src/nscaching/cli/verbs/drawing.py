@@ -34,7 +34,6 @@ class Figures:
     json: Json = False
 
     def run(self) -> None:
-        """Draw, and say what was written."""
         from nscaching.cli.progress import when_slow
         from nscaching.paper.figures import draw
 

@@ -21,7 +21,6 @@ class Presets:
     json: Json = False
 
     def run(self) -> None:
-        """Print names, and the settings that are not the defaults."""
         from nscaching.config import TrainConfig
         from nscaching.paper.presets import VARIANTS, load, names
 
@@ -69,7 +68,6 @@ class Reproduce:
     json: Json = False
 
     def run(self) -> None:
-        """Train, showing progress, and print the rows."""
         from nscaching.cli import show_reproduce
 
         if not 0 <= self.time_limit < float("inf"):

@@ -70,8 +70,11 @@ class Log:
         return f"{self.model} with {self.sampler} on {self.data}"
 
     @property
+    def has_cache(self) -> bool:
+        return self.config.sampler == "nscaching"
+
+    @property
     def start(self) -> str:
-        """Whether training began with pretrained parameters."""
         return "pretrain" if self.config.pretrain else "scratch"
 
     @property
@@ -86,7 +89,6 @@ class Log:
         return names | {"sampler": self.config.sampler, "start": self.start}
 
     def epochs(self, measure: str) -> list[Record]:
-        """Return the records of the epochs that have a measure."""
         found = (record for record in self.history if "split" not in record)
         return [record for record in found if isinstance(record.get(measure), int | float)]
 
@@ -104,11 +106,9 @@ class Log:
         ]
 
     def load(self) -> Run:
-        """Return the run with its model and cache."""
         return self.run or Run.load(self.where, trust=True)  # ``read`` has asked for it
 
     def scores(self) -> list[Record]:
-        """Return the scores of watched triples, if the run has any."""
         return [] if self.path is None else read_scores(self.path)
 
 

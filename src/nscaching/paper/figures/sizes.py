@@ -52,10 +52,8 @@ def pages(logs: list[Log], notes: list[str]) -> list[Page]:
 
 
 def _lacks_cache(log: Log) -> str:
-    if log.config.sampler == "nscaching":
-        return ""
     cure = "train with --sampler nscaching --n1 N --n2 N"
-    return f"its sampler {log.config.sampler} has no cache; {cure}"
+    return "" if log.has_cache else f"its sampler {log.config.sampler} has no cache; {cure}"
 
 
 def _by_size(size: Size, logs: list[Log]) -> dict[int, list[Log]]:

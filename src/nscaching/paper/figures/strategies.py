@@ -19,7 +19,7 @@ def pages(logs: list[Log], notes: list[str]) -> list[Page]:
     """Return a page for each scoring function and data set, with a panel for each measure."""
     made = []
     for (model, data), group in grouped(logs, lambda log: (log.model, log.data)).items():
-        note_differences([log for log in group if _cached(log)], {"draw", "refresh"}, notes)
+        note_differences([log for log in group if log.has_cache], {"draw", "refresh"}, notes)
         panels = _panels(group, notes)
         columns = 2 if len(panels) == 4 else len(panels)
         made.append(Page(panels, columns, f"{model} on {data}", f"{model}-{data}".lower()))
@@ -36,7 +36,7 @@ def _panels(logs: list[Log], notes: list[str]) -> list[Panel]:
     for measure, (label, flag) in MEASURES.items():
         lines = _lines({log: names[log] for log in logs if log.epochs(measure)}, measure)
         # Runs without a cache have no changed elements to record.
-        able = [log for log in logs if measure != "changed_elements" or _cached(log)]
+        able = [log for log in logs if measure != "changed_elements" or log.has_cache]
         lacking = [log.where for log in able if not log.epochs(measure)]
         if lines:
             panels.append(Panel("epoch", label, lines, from_zero=True))
@@ -48,20 +48,16 @@ def _panels(logs: list[Log], notes: list[str]) -> list[Panel]:
     return panels
 
 
-def _cached(log: Log) -> bool:
-    return log.config.sampler == "nscaching"
-
-
 def _name(log: Log) -> str:
     cache = log.config.cache
-    return f"{cache.draw} draw, {cache.refresh} refresh" if _cached(log) else log.sampler
+    return f"{cache.draw} draw, {cache.refresh} refresh" if log.has_cache else log.sampler
 
 
 def _lines(names: dict[Log, str], measure: str, split: str = "") -> list[Line]:
     lines = []
     for log, name in names.items():
         cache = log.config.cache
-        draw, refresh = (cache.draw, cache.refresh) if _cached(log) else ("", "")
+        draw, refresh = (cache.draw, cache.refresh) if log.has_cache else ("", "")
         about = {"draw": draw, "refresh": refresh, "split": split, "measure": measure}
         records = log.rankings(split) if split else log.epochs(measure)
         rows = log.points(records, {"epoch": "epoch", "value": measure}, **about)

@@ -128,11 +128,10 @@ def _train_missing(outcome: Outcome, listener: ReproduceListener) -> None:
 
 def _missing(wanted: Sequence[Training], results: Results) -> list[Training]:
     """Return the trainings to do: those without a result, and their starts without a folder."""
-    new = results.missing(wanted)
-    starts = {start for training in new for start in training.starts}
-    gone = [start for start in starts if not (results.start_folder(start) / CARD).is_file()]
-    to_train = {*new, *gone}
-    return [training for training in wanted if training in to_train]
+    missing = set(results.missing(wanted))
+    starts = {start for training in missing for start in training.starts}
+    missing |= {start for start in starts if not (results.start_folder(start) / CARD).is_file()}
+    return [training for training in wanted if training in missing]
 
 
 def _time_left(trainings: Sequence[Training], results: Results) -> str:

@@ -141,7 +141,6 @@ def _pretraining(
 
 
 def _config(selection: Selection, cell: Cell, seed: int) -> TrainConfig:
-    """Return the settings of a cell's preset, with those of the selection."""
     folder = user_path(selection.presets) if selection.presets else presets.FOLDER
     name, known = f"{cell.data}-{cell.model}".lower(), presets.names(folder)
     if folder.is_dir() and name not in known:

@@ -77,7 +77,6 @@ class Results:
 
     @property
     def left_out(self) -> dict[str, int]:
-        """How many results are on other data, by data set."""
         return Counter(r.cell.data for r in self.list if r.data != self.data[r.cell.data])
 
     @property

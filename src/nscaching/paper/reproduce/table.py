@@ -211,7 +211,6 @@ def _summary(table: PaperTable, found: Sequence[Row], kind: Cell, mine: list[Row
 
 
 def sentence(summary: Summary) -> str:
-    """Return a summary in words."""
     start, protocol = summary["start"], summary["protocol"]
     return (
         f"{summary['sampler']}, {start}, {PROTOCOLS.get(protocol, protocol)}: "

@@ -9,7 +9,6 @@ from nscaching.cli.loading import load_graph
 from nscaching.cli.progress import SeriesDisplay
 from nscaching.cli.signals import Signals
 from nscaching.cli.tables import note, print_json, print_table, say
-from nscaching.cli.watched_training import WatchedTraining
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.paper.published import TABLES
@@ -17,31 +16,44 @@ from nscaching.paper.reproduce import loop
 from nscaching.paper.reproduce.cell_training import ReproduceListener
 from nscaching.paper.reproduce.selection import Selection
 from nscaching.paper.reproduce.table import sentence
+from nscaching.runs.folder import Record
+from nscaching.training.listener import Stage
 
 
-class _Listener(WatchedTraining, ReproduceListener):
+class _Listener(ReproduceListener):
     """Shows a progress bar for each training; stops at a signal or at the time limit."""
 
+    display: SeriesDisplay
+
     def __init__(self, signals: Signals) -> None:
-        self.signals, self.left = signals, ""
+        self.signals = signals
 
     @property
     def late(self) -> bool:
         return self.signals.late
 
+    def stop(self) -> bool:
+        return self.signals()
+
     def load(self, data: str) -> KnowledgeGraph:
         return load_graph(data)
-
-    def announce(self, text: str) -> None:
-        """Show nothing: the line would be the same for each training."""
 
     def note(self, text: str) -> None:
         note(text)
 
     @contextmanager
     def training(self, name: str, config: TrainConfig) -> Iterator[None]:
-        with SeriesDisplay(name, config) as self.display:
+        with SeriesDisplay(name, config, self.signals) as self.display:
             yield
+
+    def begin(self, history: list[Record]) -> None:
+        self.display.begin(history)
+
+    def record(self, record: Record) -> None:
+        self.display.record(record)
+
+    def progress(self, stage: Stage, done: int, total: int) -> None:
+        self.display.progress(stage, done, total)
 
 
 def reproduce(

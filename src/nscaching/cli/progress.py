@@ -142,10 +142,10 @@ class TrainingDisplay(Bar, Listener):
             self.log()
 
     def progress(self, stage: Stage, done: int, total: int) -> None:
-        if stage.before_first_step:
+        if stage is Stage.FILLING:
             self.stage(stage.value, done, total)
             self._stop_before_first_step()
-        elif stage.ranks:
+        elif stage in (Stage.VALID, Stage.TEST):
             self._show(self.epoch, f"  ranking {stage.value} {100 * done // total}%")
         else:
             self._show(self.epoch + done / total)

@@ -20,7 +20,7 @@ from nscaching.runs.folder import RunFolder, default_out, resume_command
 from nscaching.runs.layout import REPORT
 from nscaching.runs.run import Run
 from nscaching.runs.settings import read_record
-from nscaching.training.memory import Statement, readable, refusal
+from nscaching.training.memory import Statement, readable
 from nscaching.training.objective import choose_objective
 from nscaching.training.train import differences, resume, train
 
@@ -140,8 +140,7 @@ def _dry_run(verb: Train, graph: KnowledgeGraph, out: str) -> None:
     """Print the memory and disk that training needs; raise an error if they do not suffice."""
     found = Statement(graph, verb.settings, user_path(out), len(verb.probes.snapshots))
     print_memory(found, verb.json)
-    if reason := refusal(found):
-        raise UserError(reason)
+    found.check()
 
 
 def print_memory(found: Statement, as_json: bool) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from nscaching.cli.progress import Bar, TrainingDisplay, when_slow
+from nscaching.cli.progress import TrainingDisplay, when_slow
 from nscaching.cli.signals import Signals
 from nscaching.cli.tables import HEADINGS, cells, note, print_json, print_table, say
 from nscaching.cli.verbs.compare import summary
@@ -32,15 +32,14 @@ RESUMABLE |= {"resume", "checkpoint_every", "trust", "json"}
 def load_graph(
     where: str, labels: str = "", split_seed: int = 0, literals: bool = False
 ) -> KnowledgeGraph:
-    """Load a graph; show a download, and progress if loading takes long."""
+    """Load a graph; show progress if the download or the reading takes long."""
     known = datasets.find(where)
-    if known is not None and not datasets.is_cached(known.name):
-        with Bar(known.name) as bar:
+    with when_slow(f"loading {where}") as bar:
+        if known is not None and not datasets.is_cached(known.name):
             datasets.fetch(
                 known.name,
                 lambda file, done, of: bar.show(done, of, f"{file}  {done / 1e6:.1f} MB"),
             )
-    with when_slow(f"loading {where}") as bar:
         graph = KnowledgeGraph.load(where, labels, split_seed, literals, bar.stage)
         # Training and ranking need both indices: built here, under the progress bar.
         bar.stage("indexing", 0, 2)
@@ -84,7 +83,9 @@ def train_run(verb: Train) -> None:
     _note_differences(verb, graph)
     out = verb.out or default_out(graph, verb.settings)
     if verb.dry_run:
-        _dry_run(verb, graph, str(out))
+        needed = Statement(graph, verb.settings, user_path(out), len(verb.probes.snapshots))
+        print_memory(needed, verb.json)
+        needed.check()
         return
     work = partial(train, graph, verb.settings, out=out, overwrite=verb.overwrite)
     work = partial(work, probes=verb.probes, checkpoint_every=verb.checkpoint_every)
@@ -134,13 +135,6 @@ def _note_differences(verb: Train, graph: KnowledgeGraph) -> None:
         ours = f"{verb.settings.model} on {graph.name}"
         if theirs.casefold() != ours.casefold():
             note(f"note: --preset {verb.preset} was tuned for {theirs}, not for {ours}")
-
-
-def _dry_run(verb: Train, graph: KnowledgeGraph, out: str) -> None:
-    """Print the memory and disk that training needs; raise an error if they do not suffice."""
-    found = Statement(graph, verb.settings, user_path(out), len(verb.probes.snapshots))
-    print_memory(found, verb.json)
-    found.check()
 
 
 def print_memory(found: Statement, as_json: bool) -> None:

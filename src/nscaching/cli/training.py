@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from nscaching.cli.progress import TrainingDisplay, when_slow
-from nscaching.cli.signals import Signals
+from nscaching.cli.progress import Signals, TrainingDisplay, when_slow
 from nscaching.cli.tables import HEADINGS, cells, note, print_json, print_table, say
 from nscaching.cli.verbs.compare import summary
 from nscaching.cli.verbs.train import Train
@@ -77,43 +76,7 @@ def train_run(verb: Train) -> None:
         refuse_outside_code(verb.config, {n: settings[n] for n in settings.keys() - verb.given})
     if not verb.where:
         raise UserError("say what to train on: a known data set, a folder or a file")
-    _check(verb)
-    graph = load_graph(verb.where, verb.labels, verb.split_seed, verb.literals)
-    describe_graph(graph)
-    _note_differences(verb, graph)
-    out = verb.out or default_out(graph, verb.settings)
-    if verb.dry_run:
-        needed = Statement(graph, verb.settings, user_path(out), len(verb.probes.snapshots))
-        print_memory(needed, verb.json)
-        needed.check()
-        return
-    work = partial(train, graph, verb.settings, out=out, overwrite=verb.overwrite)
-    work = partial(work, probes=verb.probes, checkpoint_every=verb.checkpoint_every)
-    _print_run(watched(work, verb.settings), verb.json)
-
-
-def resume_run(verb: Train) -> None:
-    """Resume a training run; refuse flags that would make it another one."""
-    if verb.where:
-        raise UserError(f"--resume takes the data from the run folder: leave out {verb.where}")
-    for name in verb.given:
-        if name not in RESUMABLE:
-            raise UserError(
-                f"--resume takes all settings from the run folder: leave out {as_flag(name)}"
-            )
-    changed = verb.chosen(verb.settings.flat())
-    _, config = RunFolder(verb.resume).read_config(verb.trust)
-    options = {"trust": verb.trust, "checkpoint_every": verb.checkpoint_every, **changed}
-    run = watched(
-        partial(resume, verb.resume, **options),
-        config.changed(epochs=changed.get("epochs", config.epochs)),
-        f"; to resume: {resume_command(verb.resume)}",
-    )
-    _print_run(run, verb.json)
-
-
-def _check(verb: Train) -> None:
-    """Find mistakes in the settings before the data are loaded."""
+    # Mistakes in the settings are found before the data are loaded.
     config = verb.settings
     MODELS.get(config.gan.generator)
     choose_objective(config, MODELS.get(config.model))
@@ -121,6 +84,32 @@ def _check(verb: Train) -> None:
     if verb.out:
         RunFolder(verb.out).check_free(verb.overwrite)
     verb.probes.check(config)
+    graph = load_graph(verb.where, verb.labels, verb.split_seed, verb.literals)
+    describe_graph(graph)
+    _note_differences(verb, graph)
+    out = verb.out or default_out(graph, config)
+    if verb.dry_run:
+        needed = Statement(graph, config, user_path(out), len(verb.probes.snapshots))
+        print_memory(needed, verb.json)
+        needed.check()
+        return
+    work = partial(train, graph, config, out=out, overwrite=verb.overwrite)
+    work = partial(work, probes=verb.probes, checkpoint_every=verb.checkpoint_every)
+    _print_run(watched(work, config), verb.json)
+
+
+def resume_run(verb: Train) -> None:
+    """Resume a training run; refuse flags that would make it another one."""
+    if verb.where:
+        raise UserError(f"--resume takes the data from the run folder: leave out {verb.where}")
+    if others := [as_flag(name) for name in verb.given if name not in RESUMABLE]:
+        raise UserError(f"--resume takes all settings from the run folder: leave out {others[0]}")
+    changed = verb.chosen(verb.settings.flat())
+    _, config = RunFolder(verb.resume).read_config(verb.trust)
+    options = {"trust": verb.trust, "checkpoint_every": verb.checkpoint_every, **changed}
+    work = partial(resume, verb.resume, **options)
+    left = f"; to resume: {resume_command(verb.resume)}"
+    _print_run(watched(work, config.changed(**changed), left), verb.json)
 
 
 def _note_differences(verb: Train, graph: KnowledgeGraph) -> None:
@@ -142,8 +131,7 @@ def print_memory(found: Statement, as_json: bool) -> None:
         print_json(found.to_dict())
         return
     for place in found.places:
-        mine = [item for item in found.items if item.place == place]
-        rows = [[item.what, readable(item.bytes)] for item in mine]
+        rows = [[i.what, readable(i.bytes)] for i in found.items if i.place == place]
         available = found.available[place]
         rows.append(["peak", readable(found.peak(place))])
         rows.append(["available", "unknown" if available is None else readable(available)])
@@ -160,11 +148,8 @@ def _print_run(run: Run, as_json: bool) -> None:
     title = f"{run.config.model} with {run.config.sampler} on {run.graph.name}"
     if rows:
         print_table(["split", *HEADINGS.values()], rows, title)
-    best = "was best" if figures["valid"] else "was kept"
-    say(
-        f"epoch {run.best_epoch} of {figures['epochs']} {best}; "
-        f"{run.train_seconds:.1f} s of training",
-        f"run folder: {run.path}",
-    )
+    best = "best" if figures["valid"] else "kept"
+    epoch = f"epoch {run.best_epoch} of {figures['epochs']} was {best}"
+    say(f"{epoch}; {run.train_seconds:.1f} s of training", f"run folder: {run.path}")
     if run.path is not None and (run.path / REPORT).is_file():
         say(f"report: {run.path / REPORT}")

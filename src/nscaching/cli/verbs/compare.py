@@ -12,7 +12,6 @@ from nscaching.cli.verbs.predict import print_answers
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError, user_path
 
-SAMPLERS = ("nscaching", "bernoulli")
 # Each has an answer in the test split, which training never sees.
 QUESTIONS = (
     {"head": "Madagascar", "relation": "speaks"},
@@ -71,13 +70,11 @@ class Demo:
         folder = user_path(self.out) if self.out else free_path(Path("runs") / "demo")
         if folder.exists():
             raise UserError(f"{folder} exists already; choose another --out")
-        configs = [TrainConfig(sampler=sampler, epochs=self.epochs) for sampler in SAMPLERS]
+        samplers = ("nscaching", "bernoulli")
+        configs = [TrainConfig(sampler=sampler, epochs=self.epochs) for sampler in samplers]
         graph = load_graph("world")
         describe_graph(graph)
-        runs = [
-            watched(partial(train, graph, config, out=folder / config.sampler), config)
-            for config in configs
-        ]
+        runs = [watched(partial(train, graph, c, out=folder / c.sampler), c) for c in configs]
         answers = [runs[0].predict(**question, top=3, known="mark") for question in QUESTIONS]
         compare(runs, folder / "compare.png", self.json, answers=answers)
         if self.json:

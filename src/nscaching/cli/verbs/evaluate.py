@@ -7,6 +7,7 @@ from nscaching.cli.tables import HEADINGS, cells, print_table, say
 from nscaching.cli.verbs._base import AskRun, Run
 from nscaching.errors import UserError
 
+PARTS = {"relations": "by_relation", "classes": "by_class"}
 MOST = 12  # relations or classes in a table
 
 
@@ -45,7 +46,7 @@ class Evaluate(AskRun):
         sides = {f"{side} side": values for side, values in result.get("by_side", {}).items()}
         first = {"all": result, **sides, **result.get("by_class", {})}
         headings = {"triples": "triples", **HEADINGS}
-        _print_parts(title, headings, first, result["by_relation"], "relations", run.graph.labels)
+        _print_parts(run, title, headings, first, "relations")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,46 +68,37 @@ class Classify(AskRun):
         return {"run": str(run.path), **result}
 
     def show(self, run: Run, result: dict[str, Any]) -> None:
-        labels = run.graph.labels
         title = f"{run.name}: {result['split']}, "
         first = {"all": result}
         if self.task == "triples":
             title += f"negatives {result['negatives']}"
             headings = {name: name for name in ("triples", "accuracy", "threshold")}
-            _print_parts(title, headings, first, result["by_relation"], "relations", labels)
+            _print_parts(run, title, headings, first, "relations")
             return
-        title += f"{labels.get(result['relation'], result['relation'])}, "
+        title += f"{run.graph.labels.get(result['relation'], result['relation'])}, "
         if self.task == "linking":
-            _print_pairs(title, result)
+            title += f"{result['triples']:,} pairs, negatives {result['negatives']}"
+            figures = ["true_positives", "false_positives", "true_negatives", "false_negatives"]
+            figures += ["accuracy", "threshold"]
+            judges = {"score": result["by_score"], "cosine": result["by_similarity"]}
+            rows = [[name, *cells(values, *figures)] for name, values in judges.items()]
+            print_table(["by", *(figure.replace("_", " ") for figure in figures)], rows, title)
             return
         title += f"{result['classes']} classes"
         headings = {"train": "in train", "triples": "triples", "accuracy": "accuracy"}
         headings |= {"mrr": "MRR", "hits@3": "Hit@3"}
         common = result["majority"]
         first[f"baseline: commonest first, {common['label']}"] = common
-        _print_parts(title, headings, first, result["by_class"], "classes", labels)
+        _print_parts(run, title, headings, first, "classes")
         if unseen := result["triples_of_unseen_classes"]:
             say(f"{unseen} triples are of classes that training does not have: counted as wrong")
 
 
-def _print_pairs(title: str, result: dict[str, Any]) -> None:
-    title += f"{result['triples']:,} pairs, negatives {result['negatives']}"
-    figures = ["true_positives", "false_positives", "true_negatives", "false_negatives"]
-    figures += ["accuracy", "threshold"]
-    judges = {"score": result["by_score"], "cosine": result["by_similarity"]}
-    rows = [[name, *cells(values, *figures)] for name, values in judges.items()]
-    print_table(["by", *(figure.replace("_", " ") for figure in figures)], rows, title)
-
-
 def _print_parts(
-    title: str,
-    headings: dict[str, str],
-    first: dict[str, Any],
-    parts: dict[str, Any],
-    what: str,
-    labels: dict[str, str],
+    run: Run, title: str, headings: dict[str, str], first: dict[str, Any], what: str
 ) -> None:
     """Print the figures of the first rows, then of the relations or classes with most triples."""
+    labels, parts = run.graph.labels, first["all"][PARTS[what]]
     largest = sorted(parts.items(), key=lambda item: -item[1]["triples"])[:MOST]
     named = [(labels.get(name, name), part) for name, part in largest]
     rows = [[name, *cells(values, *headings)] for name, values in [*first.items(), *named]]

@@ -120,10 +120,10 @@ class Inspect(AskRun):
 
 def print_answers(result: dict[str, Any]) -> None:
     """Print the answers to a triple with one gap."""
-    rows = []
-    for answer in result["answers"]:
-        name = f"{answer['rank']}. {named(answer)}"
-        rows.append([name, f"{answer['score']:.3f}", answer["known"]])
+    rows = [
+        [f"{answer['rank']}. {named(answer)}", f"{answer['score']:.3f}", answer["known"]]
+        for answer in result["answers"]
+    ]
     print_table([asked(result), "score", "known"], rows)
     if result["known_facts_left_out"]:
         say(f"{result['known_facts_left_out']} known facts left out; --known mark shows them")

@@ -32,8 +32,8 @@ class Bar:
     def __init__(self, name: str) -> None:
         self.name, self.done, self.latest = visible(name), 0.0, ""
         self.total: float | None = None
-        # The pace counts from the first report on: work before it, such as compiling, happens once.
-        self.first = 0.0  # done before
+        # The pace counts from the first report on: earlier work, such as compiling, happens once.
+        self.first = 0.0  # what the first report said
         self.began: float | None = None
         self.last_line = time.monotonic()
         self.console = Console(stderr=True, highlight=False)

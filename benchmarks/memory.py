@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from nscaching import KnowledgeGraph, TrainConfig
-from nscaching.cli.verbs.train import print_memory as show
+from nscaching.cli.training import print_memory as show
 from nscaching.training.machine import memory_held
 from nscaching.training.memory import Statement, readable
 from nscaching.training.trainer import Trainer

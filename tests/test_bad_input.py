@@ -144,7 +144,7 @@ def test_words(fails, here, words, message):
         ("--sampler cache", "unknown sampler 'cache'; known: bernoulli, igan, kbgan, none, "),
         ("--model no.such:Thing", "cannot load model 'no.such:Thing': No module named 'no'"),
         ("--sampler :", "cannot load sampler ':': "),
-        ("--labels gone.tsv", "{here}/gone.tsv: no such file"),
+        ("--labels gone.tsv", "{here}/gone.tsv: cannot read it: No such file or directory"),
         ("--labels folder", "{here}/folder: cannot read it: Is a directory"),
         ("--out good.tsv", "good.tsv exists already; choose another --out, or say --overwrite"),
         ("--out folder", "folder exists already; choose another --out, or say --overwrite"),
@@ -194,7 +194,7 @@ def test_settings_that_do_not_fit_the_data(fails, run, here, flags, message):
         ("model = 'TransX'", "unknown model 'TransX'; known: "),
         ("data = 7", "bad.toml: data must be of type str, not 7"),
         ("split_seed = 1.5", "bad.toml: split_seed must be of type int, not 1.5"),
-        ("labels = 'gone.tsv'", "{here}/gone.tsv: no such file"),
+        ("labels = 'gone.tsv'", "{here}/gone.tsv: cannot read it: No such file or directory"),
         (b"\xff\xfe", "bad.toml: cannot read it: 'utf-8' codec can't decode byte 0xff"),
     ],
 )

@@ -285,9 +285,13 @@ def test_long_runs_are_thinned(tmp_path):
 
 def test_lines_of_one_name_are_told_apart(tmp_path):
     same = logs(tmp_path, {"dim": 20}, {"dim": 50}, {"dim": 50, "sampler": "bernoulli"})
-    assert by_sampler(same) == ["NSCaching, dim 20", "NSCaching, dim 50", "Bernoulli"]
+    assert list(by_sampler(same).values()) == [
+        "NSCaching, dim 20",
+        "NSCaching, dim 50",
+        "Bernoulli",
+    ]
     twice = logs(tmp_path / "again", {}, {})
-    assert by_sampler(twice) == ["NSCaching, run0", "NSCaching, run1"]
+    assert list(by_sampler(twice).values()) == ["NSCaching, run0", "NSCaching, run1"]
 
 
 def test_a_run_need_not_be_on_disk(tmp_path):

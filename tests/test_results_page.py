@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from nscaching.paper.published import TABLES
-from nscaching.paper.reproduce import markdown
-from nscaching.paper.reproduce.rows import summaries
+from nscaching.paper.reproduce.table import markdown, summaries
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tools"))
@@ -26,7 +25,7 @@ def test_tables_of_the_page_are_those_of_the_lines():
 @pytest.mark.parametrize("name", TABLES)
 def test_tables_beside_the_page_are_those_of_the_lines(name):
     found = results_page.Results(TABLES[name])
-    page = markdown.markdown(found.results, found.list, summaries(found.table, found.list))
+    page = markdown(found.results, found.list, summaries(found.table, found.list))
     file = results_page.DOCS / "results" / f"{name}.md"
     assert file.read_text(encoding="utf-8") == page
 

@@ -59,7 +59,7 @@ def test_both_signals_and_an_end(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("moment", "message"),
     [
-        ("nscaching.cli.loading.load_graph", "nscaching: stopped"),
+        ("nscaching.cli.training.load_graph", "nscaching: stopped"),
         (
             "nscaching.samplers.cache.repeated",
             "nscaching: stopped before the first step; nothing was written",

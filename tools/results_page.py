@@ -14,8 +14,8 @@ from nscaching.paper.presets import Variant
 from nscaching.paper.published import TABLES, PaperTable
 from nscaching.paper.reproduce import results
 from nscaching.paper.reproduce.plan import Cell, plan
-from nscaching.paper.reproduce.rows import Row, rows
 from nscaching.paper.reproduce.selection import Selection
+from nscaching.paper.reproduce.table import Row, rows
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 SELECTION = Selection(samplers=("pretrained", "bernoulli", "kbgan", "nscaching"), validate_every=50)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag, reading
 
 PARTIAL = ".partial"
 LINE_LIMIT = 64 << 20  # bytes of a line of JSON; a name has at most 16 MiB
@@ -38,32 +38,21 @@ def writing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def reading(path: Path | str, *errors: type[Exception]) -> Iterator[None]:
-    """Turn an OSError, a ValueError or one of ``errors`` into one line that names the path."""
-    caught: tuple[type[Exception], ...] = (OSError, ValueError, RecursionError, *errors)
-    try:
-        yield
-    except UserError:
-        raise
-    except caught as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path}: cannot read it: {reason}") from error
-
-
-@contextmanager
 def replacing(path: Path, *, durable: bool = False, shared: bool = False) -> Iterator[Path]:
     """Yield a file to write beside ``path``; rename that file to ``path`` at the end of the block.
 
     If anything fails, ``path`` stays as it was and the unfinished file is removed: it takes room
     on a disk that may be full. A ``durable`` file survives a power cut. The unfinished file is
     called NAME.partial; in a folder ``shared`` with the user's files, that name may be taken, and
-    the next free one is used.
+    the next free one is used. Such a folder is made if it is missing.
     """
     partial = path.with_name(path.name + PARTIAL)
     if shared:
         partial = free_path(partial)
     try:
         with writing(path):
+            if shared:
+                path.parent.mkdir(parents=True, exist_ok=True)
             partial.unlink(missing_ok=True)  # a link of that name would lead elsewhere
             yield partial
             if durable:
@@ -99,6 +88,20 @@ def regular_file(path: Path) -> Path:
     return path
 
 
+def refuse_existing(path: Path, named: str, overwrite: bool, hint: str = "") -> None:
+    """Refuse a path that exists, unless it may be overwritten; ``named`` is its parameter."""
+    if not overwrite and (path.exists() or path.is_symlink()):
+        choice = f"choose another {named}, or say {flag('overwrite', 'overwrite=True')}"
+        raise UserError(f"{path} exists already; {choice}{hint}")
+
+
+def check_new_file(path: Path, named: str, overwrite: bool) -> None:
+    """Refuse a folder, and a file that exists unless it may be overwritten."""
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; {named} names a file")
+    refuse_existing(path, named, overwrite)
+
+
 def free_path(path: Path) -> Path:
     """Return the path, or the first of NAME-2, NAME-3 … that does not exist."""
     number, free = 1, path
@@ -109,13 +112,11 @@ def free_path(path: Path) -> Path:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file of UTF-8."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
 def read_text(path: Path) -> str:
-    """Read a file of UTF-8."""
     with reading(path):
         return regular_file(path).read_text(encoding="utf-8")
 
@@ -126,7 +127,6 @@ def save_tensors(
     metadata: dict[str, str] | None = None,
     durable: bool = False,
 ) -> None:
-    """Write tensors as safetensors."""
     with replacing(path, durable=durable) as partial:
         write_tensors(partial, tensors, metadata)
 
@@ -211,7 +211,6 @@ class FolderLock:
             pass
 
     def release(self) -> None:
-        """Let other processes use the folder."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -1,6 +1,6 @@
 """Loads a graph for a verb: progress, and a description of the graph on standard error."""
 
-from nscaching.cli.progress import downloading, loading
+from nscaching.cli.progress import Bar, when_slow
 from nscaching.cli.tables import note
 from nscaching.data import datasets
 from nscaching.data.graph import SPLITS, KnowledgeGraph
@@ -12,14 +12,17 @@ def load_graph(
     """Load a graph; show a download, and progress if loading takes long."""
     known = datasets.find(where)
     if known is not None and not datasets.is_cached(known.name):
-        with downloading(known.name) as progress:
-            datasets.fetch(known.name, progress)
-    with loading(f"loading {where}") as progress:
-        graph = KnowledgeGraph.load(where, labels, split_seed, literals, progress)
+        with Bar(known.name) as bar:
+            datasets.fetch(
+                known.name,
+                lambda file, done, of: bar.show(done, of, f"{file}  {done / 1e6:.1f} MB"),
+            )
+    with when_slow(f"loading {where}") as bar:
+        graph = KnowledgeGraph.load(where, labels, split_seed, literals, bar.stage)
         # Training and ranking need both indices: built here, under the progress bar.
-        progress("indexing", 0, 2)
+        bar.stage("indexing", 0, 2)
         assert graph.train_keys
-        progress("indexing", 1, 2)
+        bar.stage("indexing", 1, 2)
         assert graph.filter_index
         return graph
 

@@ -1,22 +1,20 @@
 """The command line: reads a verb and its flags, and prints every error as one line."""
 
-import argparse
 import contextlib
 import dataclasses
 import io
-import itertools
 import re
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any, cast
 
 import tyro
 
 from nscaching import __version__
+from nscaching.cli.tables import note
 from nscaching.cli.verbs import VERBS, Train, Tune, Verb
 from nscaching.config import HINTS
-from nscaching.errors import UserError, as_flag, naming_flags, unknown
+from nscaching.errors import UserError, naming_flags, unknown
 from nscaching.evaluation.chunks import is_shortage
 from nscaching.runs.escaping import visible
 
@@ -38,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # names on a terminal without UTF-8
     try:
         with warnings.catch_warnings(), naming_flags():
-            warnings.showwarning = _print_warning
+            warnings.showwarning = lambda message, *_, **__: note(f"note: {message}")
             _dispatch(words)
         sys.stdout.flush()  # here, where an error of writing is still caught
     except KeyboardInterrupt as stop:
@@ -54,11 +52,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         one_line = " ".join(line.strip() for line in str(error).splitlines())
         sys.stderr.write(f"nscaching: {visible(one_line) or 'not enough memory'}\n")
         sys.exit(2)
-
-
-def _print_warning(message: Warning | str, *rest: object, **more: object) -> None:
-    """Print a warning of the library as a note, without its place in the source."""
-    sys.stderr.write(f"note: {visible(str(message))}\n")
 
 
 def _dispatch(words: list[str]) -> None:
@@ -89,16 +82,14 @@ def _overview() -> str:
 def _parse(name: str, words: list[str]) -> Verb:
     """Read the flags of a verb. An error message of the parser becomes one line."""
     summary, example = _summary_and_example(VERBS[name])
-    given = _given_flags(words) if name in ("train", "tune") else {}
     printed = io.StringIO()
     try:
         with contextlib.redirect_stderr(printed):
-            parsed: Any = tyro.cli(
+            parsed = tyro.cli(
                 VERBS[name],
                 prog=f"nscaching {name}",
                 description=f"{summary}\n\nExample: {example}",
                 args=words,
-                default=Train.defaults(given) if name == "train" else None,
             )
     except SystemExit as stop:
         if not stop.code:
@@ -109,45 +100,23 @@ def _parse(name: str, words: list[str]) -> Verb:
         if cause is not None:  # the error of a dataclass that checks its fields
             raise cause from None
         raise UserError(f"{_reason(printed.getvalue())}; see nscaching {name} --help") from None
-    if isinstance(parsed, Train | Tune):
-        parsed = dataclasses.replace(parsed, given=tuple(n for n in HINTS if n in given))
-    return cast(Verb, parsed)
-
-
-def _given_flags(words: list[str]) -> dict[str, list[str]]:
-    """Return the values of the settings, --config, --preset, --resume and --help that are given.
-
-    The parser of the verb does not tell a flag with the default value from one that is left out,
-    and it needs the file of --config before it starts.
-    """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("-h", "--help", action="append", nargs="?")
-    for name in ("config", "preset", "resume", *HINTS):
-        spellings = {as_flag(name), f"--{name}", as_flag(f"no_{name}"), f"--no_{name}"}
-        parser.add_argument(*spellings, dest=name, action="append", nargs="?")
-    found, _ = parser.parse_known_args(words)
-    return {
-        name: [value for value in values if value is not None]
-        for name, values in vars(found).items()
-        if values is not None
-    }
+    # The parser does not tell a flag with the default value from one that is left out.
+    flags = [word[2:].partition("=")[0] for word in words if word.startswith("--")]
+    given = [flag.replace("-", "_").removeprefix("no_") for flag in flags]
+    if isinstance(parsed, Train):
+        return parsed.with_flags(given)
+    if isinstance(parsed, Tune):
+        return dataclasses.replace(parsed, given=tuple(n for n in HINTS if n in given))
+    return parsed
 
 
 def _reason(box: str) -> str:
     """Return the first paragraph of a framed message of the parser, in words of the user's."""
-
-    def is_rule(line: str) -> bool:
-        return set(line) <= set("─╰╯-")
-
-    lines = [line.strip("│ ") for line in box.splitlines()[1:]]
-    below_title = itertools.dropwhile(is_rule, lines)
-    paragraph = itertools.takewhile(lambda line: not is_rule(line), below_title)
-    sentence = (" ".join(paragraph) or " ".join(box.split())).rstrip(".")
+    body = box.partition("\n")[2]  # without the title
+    paragraphs = re.split(r"^[ │─╰╯-]*$", body, flags=re.MULTILINE)
+    first = next(filter(str.strip, paragraphs), box)
+    sentence = " ".join(line.strip("│ ") for line in first.split("\n")).strip().rstrip(".")
     for pattern, kind in NO_NUMBER.items():
         message = f"Error parsing (--\\S+): {pattern}"
         sentence = re.sub(message, rf"\1 takes {kind}, not \2", sentence)
     return sentence
-
-
-if __name__ == "__main__":
-    main()

@@ -1,59 +1,23 @@
-"""Presets and the paper's tables: progress on standard error, results on standard output."""
+"""The paper's tables: progress on standard error, results on standard output."""
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from nscaching.cli.loading import load_graph
 from nscaching.cli.progress import SeriesDisplay
 from nscaching.cli.signals import Signals
 from nscaching.cli.tables import note, print_json, print_table, say
-from nscaching.cli.watched_training import WatchedTraining
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.errors import flag
-from nscaching.paper import presets as known_presets
 from nscaching.paper.published import TABLES
 from nscaching.paper.reproduce import loop
 from nscaching.paper.reproduce.cell_training import ReproduceListener
-from nscaching.paper.reproduce.markdown import left_out
 from nscaching.paper.reproduce.selection import Selection
+from nscaching.paper.reproduce.table import sentence
 from nscaching.runs.folder import Record
 from nscaching.training.listener import Stage
-
-
-def presets(as_json: bool) -> None:
-    """List the presets with the settings that are not the defaults."""
-    rows: dict[str, dict[str, Any]] = {}
-    for name in known_presets.names():
-        for variant in known_presets.VARIANTS:
-            data, config = known_presets.load(name, variant)
-            rows.setdefault(name, {"data": data, "model": config.model})
-            rows[name][variant] = _changed(config)
-    if as_json:
-        print_json(rows)
-        return
-    print_table(
-        ["name", *known_presets.VARIANTS],
-        [[name, *(_flags(row[v]) for v in known_presets.VARIANTS)] for name, row in rows.items()],
-    )
-    say("nscaching train --preset NAME takes the first column's settings, NAME:paper the second's.")
-
-
-def _changed(config: TrainConfig) -> dict[str, Any]:
-    defaults = TrainConfig().flat()
-    return {
-        name: value
-        for name, value in config.flat().items()
-        if value != defaults[name] and name != "model"
-    }
-
-
-def _flags(settings: dict[str, Any]) -> str:
-    return " ".join(f"{flag(name)} {value}" for name, value in settings.items())
 
 
 class _Listener(ReproduceListener):
@@ -79,7 +43,7 @@ class _Listener(ReproduceListener):
 
     @contextmanager
     def training(self, name: str, config: TrainConfig) -> Iterator[None]:
-        with SeriesDisplay(name, config) as self.display:
+        with SeriesDisplay(name, config, self.signals) as self.display:
             yield
 
     def begin(self, history: list[Record]) -> None:
@@ -89,7 +53,7 @@ class _Listener(ReproduceListener):
         self.display.record(record)
 
     def progress(self, stage: Stage, done: int, total: int) -> None:
-        WatchedTraining(self.display, self.signals).progress(stage, done, total)
+        self.display.progress(stage, done, total)
 
 
 def reproduce(
@@ -101,14 +65,13 @@ def reproduce(
 
 
 def outcome(made: loop.Outcome, as_json: bool) -> None:
-    """Show the rows, and how they compare with the paper."""
     results = made.results
     if as_json:
         print_json(
             {
                 "task": results.table.name,
                 "rows": [row.to_dict() for row in made.rows],
-                "summaries": [dataclasses.asdict(summary) for summary in made.summaries],
+                "summaries": made.summaries,
                 "left_out": results.left_out,
                 "trained": made.trained,
                 "left": made.left,
@@ -128,6 +91,6 @@ def outcome(made: loop.Outcome, as_json: bool) -> None:
     print_table(headings, rows, results.table.title)
     if short := sum(row.short > 0 for row in made.rows):
         say(f"{short} rows are of fewer epochs than the paper's; {made.page.name} says which")
-    say(*left_out(results), *map(str, made.summaries))
+    say(*results.notes, *map(sentence, made.summaries))
     left = f"; left for the next time: {made.left} of the trainings" if made.left else ""
     say(f"table: {made.page}", f"results: {', '.join(map(str, results.files))}{left}")

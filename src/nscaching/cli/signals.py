@@ -6,7 +6,6 @@ import signal
 import sys
 import threading
 import time
-from types import FrameType, TracebackType
 from typing import Any, Self
 
 from nscaching.errors import Stopped
@@ -27,7 +26,6 @@ class Signals:
         self._before: dict[signal.Signals, Any] = {}
 
     def __call__(self) -> bool:
-        """Say whether to stop."""
         return self.heard != 0 or self.late
 
     @property
@@ -40,7 +38,7 @@ class Signals:
         if self.heard:
             raise Stopped(message)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _hear(self, number: int, _frame: object) -> None:
         if self.heard:
             _tell(SHOW_CURSOR)
             os._exit(128 + number)
@@ -56,12 +54,7 @@ class Signals:
                     signal.signal(number, self._hear)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)
         if isinstance(error, Stopped) and self.heard:

@@ -1,18 +1,12 @@
 """Results on standard output: tables for people, JSON for programs. Notes on standard error."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from nscaching.errors import UserError
 from nscaching.runs.escaping import json_text, visible
-
-if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
 
 # In a file or a pipe, no line of a table is broken.
 FILE_WIDTH = 1 << 16
@@ -21,6 +15,8 @@ LONGEST = 2000  # characters of a cell; JSON has all of them
 
 HEADINGS = {"mrr": "MRR", "mr": "MR", "hits@1": "Hit@1", "hits@3": "Hit@3", "hits@10": "Hit@10"}
 """The headings of the metrics of a ranking."""
+
+FORMATS = {"mr": ",.1f", "threshold": ".3f", "score": ".3f"}  # of figures that are no share
 
 
 def print_json(value: object) -> None:
@@ -43,16 +39,20 @@ def print_table(
 
     The terminal shows control characters and markup of a cell as text.
     """
-    from rich.table import Table  # here: ``nscaching --help`` need not wait for rich
+    from rich.console import Console  # here: ``nscaching --help`` need not wait for rich
+    from rich.table import Table
     from rich.text import Text
 
     table = Table(title=Text(_shown(title)) if title else None, title_justify="left", box=None)
     for i, heading in enumerate(headings):
-        justify: Literal["left", "right"] = "left" if i in words else "right"
-        table.add_column(Text(_shown(heading), style="bold"), justify=justify, overflow="fold")
+        text = Text(_shown(heading), style="bold")
+        table.add_column(text, justify="left" if i in words else "right", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_shown(cell)) for cell in row))
-    _print(table)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = FILE_WIDTH
+    console.print(table)
 
 
 def _shown(text: str) -> str:
@@ -61,31 +61,21 @@ def _shown(text: str) -> str:
 
 
 def say(*lines: str) -> None:
-    """Print lines, without markup."""
-    from rich.text import Text
-
-    for line in lines:
-        _print(Text(_shown(line)))
+    """Print lines on standard output, without what a terminal obeys."""
+    sys.stdout.writelines(f"{_shown(line)}\n" for line in lines)
 
 
 def note(line: str) -> None:
     """Print a line on standard error."""
-    from rich.console import Console
-    from rich.text import Text
-
-    Console(stderr=True, highlight=False).print(Text(visible(line)), soft_wrap=True)
+    sys.stderr.write(f"{visible(line)}\n")
 
 
-def _print(what: Table | Text) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False, soft_wrap=isinstance(what, Text))
-    if not console.is_terminal:
-        console.width = FILE_WIDTH
-    console.print(what)
+def cells(values: dict[str, Any], *names: str) -> list[str]:
+    """Return figures as cells of a table, empty where there is none; by default of a ranking."""
+    return [_cell(name, values[name]) if name in values else "" for name in names or HEADINGS]
 
 
-def metric_cells(values: dict[str, Any]) -> list[str]:
-    """Return the metrics of a ranking as cells of a table."""
-    return [f"{values[m]:,.1f}" if m == "mr" else f"{values[m]:.4f}" for m in HEADINGS]
+def _cell(name: str, value: float) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:{FORMATS.get(name, '.4f')}}"

@@ -9,10 +9,9 @@ Row = tuple[str, str, str, str]
 """Data, model, sampler and start; the start is empty where the paper has no choice of start."""
 
 MISPRINTS: dict[tuple[Row, str], str] = {
-    (
-        ("wn18", "TransE", "nscaching", "pretrain"),
-        "hits@10",
-    ): "66.62 is a misprint of the paper: it stands in bold as the best, beside values above 94."
+    (("wn18", "TransE", "nscaching", "pretrain"), "hits@10"): (
+        "66.62 is a misprint of the paper: it stands in bold as the best, beside values above 94."
+    )
 }
 """What is wrong with a printed value, by row and measure."""
 

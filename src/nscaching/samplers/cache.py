@@ -12,16 +12,7 @@ from torch import Tensor
 
 from nscaching.data.index import AnswerIndex, Ids, Side, answer_index
 from nscaching.errors import UserError, unknown
-from nscaching.kernels import (
-    HEAD_FRESH,
-    HEAD_NOISE,
-    TAIL_FRESH,
-    TAIL_NOISE,
-    CacheAccess,
-    CacheSide,
-    Kernels,
-    choose_kernels,
-)
+from nscaching.kernels import CacheAccess, CacheSide, Kernels, choose_kernels
 from nscaching.kernels.batch import Batch, Negatives
 from nscaching.kernels.choose import repeated
 from nscaching.models import Model
@@ -30,9 +21,6 @@ from nscaching.samplers.score_function import Score, ScoreFunction
 from nscaching.settings import CacheSettings, Strategy
 
 LongArray = Tensor | npt.NDArray[Any] | Sequence[int]
-
-# Purposes of the random numbers: fresh candidates and noise of each side.
-PURPOSES = {Side.HEAD: (HEAD_FRESH, HEAD_NOISE), Side.TAIL: (TAIL_FRESH, TAIL_NOISE)}
 
 # The start fills this many rows at once and redraws excluded entities this often; rows that still
 # hold one, because few entities remain, choose among all entities.
@@ -114,7 +102,7 @@ class NegativeCache:
             codes = torch.from_numpy(index[asked].codes).to(self.device)
             anchor, relation = codes // num_relations, codes % num_relations
             ids = torch.empty(len(codes), n1, dtype=torch.int32, device=self.device)
-            self.sides[asked] = CacheSide(asked, ids, anchor, relation, *PURPOSES[asked])
+            self.sides[asked] = CacheSide(asked, ids, anchor, relation)
         self._codes: dict[Side, Tensor] = {}
         self._drawn: Negatives | None = None
         self._sampled: Batch | None = None

@@ -7,31 +7,16 @@ from nscaching.cli.verbs.datasets import Datasets
 from nscaching.cli.verbs.demo import Demo
 from nscaching.cli.verbs.drawing import Figures
 from nscaching.cli.verbs.evaluate import Evaluate
-from nscaching.cli.verbs.export import Export
+from nscaching.cli.verbs.export import Export, Report
 from nscaching.cli.verbs.inspect import Inspect
-from nscaching.cli.verbs.neighbours import Neighbours
-from nscaching.cli.verbs.predict import Predict
-from nscaching.cli.verbs.report import Report
+from nscaching.cli.verbs.predict import Neighbours, Predict
 from nscaching.cli.verbs.reproducing import Presets, Reproduce
 from nscaching.cli.verbs.train import Train
 from nscaching.cli.verbs.tuning import Tune
 
 __all__ = ["VERBS", "Train", "Tune", "Verb"]
 
-VERBS: dict[str, type[Verb]] = {
-    "demo": Demo,
-    "datasets": Datasets,
-    "train": Train,
-    "tune": Tune,
-    "evaluate": Evaluate,
-    "classify": Classify,
-    "predict": Predict,
-    "neighbours": Neighbours,
-    "inspect": Inspect,
-    "export": Export,
-    "compare": Compare,
-    "presets": Presets,
-    "reproduce": Reproduce,
-    "report": Report,
-    "figures": Figures,
-}
+_TRAINING: tuple[type[Verb], ...] = (Demo, Datasets, Train, Tune)
+_ASKING: tuple[type[Verb], ...] = (Evaluate, Classify, Predict, Neighbours, Inspect)
+_WRITING: tuple[type[Verb], ...] = (Export, Compare, Presets, Reproduce, Report, Figures)
+VERBS = {verb.__name__.lower(): verb for verb in (*_TRAINING, *_ASKING, *_WRITING)}

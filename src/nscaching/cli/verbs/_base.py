@@ -1,7 +1,5 @@
 """A verb is a dataclass: its fields are the flags of the command line."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
@@ -11,7 +9,9 @@ from tyro.conf import Positional, arg
 from nscaching.cli.tables import print_json
 
 if TYPE_CHECKING:
-    from nscaching.runs.run import Run
+    from nscaching.runs.run import Run as Run
+else:
+    Run = Any  # as an annotation: the class imports PyTorch, which the help need not wait for
 
 Where = Annotated[
     Positional[str],
@@ -43,7 +43,6 @@ class AskRun:
     json: Json = False
 
     def run(self) -> None:
-        """Load the run, ask it, and print JSON or a table."""
         from nscaching.runs.run import Run
 
         run = Run.load(self.path, self.device, self.trust)

@@ -1,16 +1,11 @@
 """The verb ``classify``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from nscaching.cli.tables import print_table, say
-from nscaching.cli.verbs._base import AskRun
+from nscaching.cli.tables import cells, print_table, say
+from nscaching.cli.verbs._base import AskRun, Run
 from nscaching.cli.verbs.evaluate import largest_parts, say_more
-
-if TYPE_CHECKING:
-    from nscaching.runs.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,54 +23,46 @@ class Classify(AskRun):
     """Which triples to classify."""
 
     def ask(self, run: Run) -> dict[str, Any]:
-        """Classify the triples of the split."""
         result = run.classify(self.split, self.task, self.relation or None)
         return {"run": str(run.path), **result}
 
     def show(self, run: Run, result: dict[str, Any]) -> None:
-        """Print the table of the task."""
         tables = {"triples": _print_triples, "entities": _print_entities, "linking": _print_pairs}
-        tables[self.task](run, result)
+        title = f"{run.name}: {result['split']}, "
+        if self.task != "triples":
+            title += f"{run.graph.labels.get(result['relation'], result['relation'])}, "
+        tables[self.task](result, title, run.graph.labels)
 
 
-def _print_triples(run: Run, result: dict[str, Any]) -> None:
-    parts, more = largest_parts(result["by_relation"])
-    rows = [["all", f"{result['triples']:,}", f"{result['accuracy']:.4f}", ""]]
-    for name, v in parts:
-        figures = f"{v['triples']:,}", f"{v['accuracy']:.4f}", f"{v['threshold']:.3f}"
-        rows.append([run.graph.labels.get(name, name), *figures])
-    title = f"{run.name}: {result['split']}, negatives {result['negatives']}"
-    print_table(["", "triples", "accuracy", "threshold"], rows, title)
+def _print_triples(result: dict[str, Any], title: str, labels: dict[str, str]) -> None:
+    figures = ["triples", "accuracy", "threshold"]
+    parts, more = largest_parts(result["by_relation"], labels)
+    rows = [[name, *cells(values, *figures)] for name, values in [("all", result), *parts]]
+    print_table(["", *figures], rows, f"{title}negatives {result['negatives']}")
     say_more(more, "relations")
 
 
-def _print_entities(run: Run, result: dict[str, Any]) -> None:
-    def cells(values: dict[str, Any]) -> list[str]:
-        return [f"{values[figure]:.4f}" for figure in ("accuracy", "mrr", "hits@3")]
-
-    rows = [["all", "", f"{result['triples']:,}", *cells(result)]]
+def _print_entities(result: dict[str, Any], title: str, labels: dict[str, str]) -> None:
+    figures = {"train": "in train", "triples": "triples", "accuracy": "accuracy"}
+    figures |= {"mrr": "MRR", "hits@3": "Hit@3"}
+    parts, more = largest_parts(result["by_class"], labels)
     common = result["majority"]
-    rows.append([f"baseline: commonest first, {common['label']}", "", "", *cells(common)])
-    parts, more = largest_parts(result["by_class"])
-    rows += [[v["label"], f"{v['train']:,}", f"{v['triples']:,}", *cells(v)] for _, v in parts]
-    relation = run.graph.labels.get(result["relation"], result["relation"])
-    title = f"{run.name}: {result['split']}, {relation}, {result['classes']} classes"
-    print_table(["", "in train", "triples", "accuracy", "MRR", "Hit@3"], rows, title)
+    baseline = f"baseline: commonest first, {common['label']}"
+    classes = [(part["label"], part) for _, part in parts]
+    rows = [
+        [name, *cells(values, *figures)]
+        for name, values in [("all", result), (baseline, common), *classes]
+    ]
+    print_table(["", *figures.values()], rows, f"{title}{result['classes']} classes")
     if unseen := result["triples_of_unseen_classes"]:
         say(f"{unseen} triples are of classes that training does not have: counted as wrong")
     say_more(more, "classes")
 
 
-def _print_pairs(run: Run, result: dict[str, Any]) -> None:
-    kinds = ("true_positives", "false_positives", "true_negatives", "false_negatives")
-    rows = []
-    for name, v in (("score", result["by_score"]), ("cosine", result["by_similarity"])):
-        counts = [f"{v[kind]:,}" for kind in kinds]
-        rows.append([name, *counts, f"{v['accuracy']:.4f}", f"{v['threshold']:.3f}"])
-    relation = run.graph.labels.get(result["relation"], result["relation"])
-    title = (
-        f"{run.name}: {result['split']}, {relation}, {result['triples']:,} pairs, "
-        f"negatives {result['negatives']}"
-    )
-    headings = ["by", *(kind.replace("_", " ") for kind in kinds), "accuracy", "threshold"]
-    print_table(headings, rows, title)
+def _print_pairs(result: dict[str, Any], title: str, _: dict[str, str]) -> None:
+    figures = ["true_positives", "false_positives", "true_negatives", "false_negatives"]
+    figures += ["accuracy", "threshold"]
+    judges = {"score": result["by_score"], "cosine": result["by_similarity"]}
+    rows = [[name, *cells(values, *figures)] for name, values in judges.items()]
+    title += f"{result['triples']:,} pairs, negatives {result['negatives']}"
+    print_table(["by", *(figure.replace("_", " ") for figure in figures)], rows, title)

@@ -1,18 +1,13 @@
 """The verb ``compare``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from nscaching.cli.tables import HEADINGS, metric_cells, print_json, print_table, say
-from nscaching.cli.verbs._base import Json, RunPaths, Trust
+from nscaching.cli.tables import HEADINGS, cells, print_json, print_table, say
+from nscaching.cli.verbs._base import Json, Run, RunPaths, Trust
 from nscaching.errors import UserError, user_path
-
-if TYPE_CHECKING:
-    from nscaching.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -31,21 +26,21 @@ class Compare:
     json: Json = False
 
     def run(self) -> None:
-        """Draw the plot, and print the table."""
         from nscaching.files import free_path
         from nscaching.runs.run import Run
 
         runs = [Run.load(path, "cpu", self.trust) for path in self.paths]
         plot = user_path(self.plot) if self.plot else free_path(Path("compare.png"))
-        draw_comparison(runs, plot, self.overwrite)
+        figures = compare(runs, plot, self.overwrite)
         if self.json:
-            print_json(comparison(runs, plot))
+            print_json(figures)
         else:
             print_comparison(runs, plot)
 
 
-def draw_comparison(runs: Sequence[Run], plot: Path, overwrite: bool = False) -> None:
-    """Draw the validation MRR of runs against time."""
+def compare(runs: Sequence[Run], plot: Path, overwrite: bool = False) -> dict[str, Any]:
+    """Draw the validation MRR of runs against time; return the figures of the runs for JSON."""
+    from nscaching.files import writing
     from nscaching.runs.plots import plot_comparison
 
     if not runs:
@@ -54,15 +49,9 @@ def draw_comparison(runs: Sequence[Run], plot: Path, overwrite: bool = False) ->
         raise UserError(f"{plot} exists already; choose another --plot, or say --overwrite")
     if plot.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise UserError(f"--plot {plot}: the name must end in .png, .svg or .pdf")
-    try:
+    with writing(plot.parent):
         plot.parent.mkdir(parents=True, exist_ok=True)
-        plot_comparison(runs, _distinct_names(runs), plot)
-    except OSError as error:
-        raise UserError(f"cannot write {error.filename or plot}: {error.strerror}") from error
-
-
-def comparison(runs: Sequence[Run], plot: Path) -> dict[str, Any]:
-    """Return the figures of runs for JSON."""
+    plot_comparison(runs, _distinct_names(runs), plot)
     return {"runs": [summary(run) for run in runs], "plot": str(plot)}
 
 
@@ -86,9 +75,8 @@ def print_comparison(runs: Sequence[Run], plot: Path) -> None:
     rows = []
     for name, run in zip(_distinct_names(runs), runs, strict=True):
         result = run.result("test") or run.result("valid")
-        figures = metric_cells(result) if result else ["–"] * len(HEADINGS)
-        split = result["split"] if result else "–"
-        rows.append([name, split, *figures, f"{run.train_seconds:.1f}"])
+        figures = [result["split"], *cells(result)] if result else ["–"] * (1 + len(HEADINGS))
+        rows.append([name, *figures, f"{run.train_seconds:.1f}"])
     print_table(["run", "split", *HEADINGS.values(), "seconds"], rows)
     say(f"plot: {plot}")
 

@@ -17,7 +17,6 @@ class Datasets:
     json: Json = False
 
     def run(self) -> None:
-        """Print the known data sets, and which of them are on this machine."""
         from nscaching.data import datasets
         from nscaching.data.graph import SPLITS, KnowledgeGraph
         from nscaching.data.load import WORLD
@@ -32,19 +31,16 @@ class Datasets:
                 "here": True,
             }
         }
+        columns = ("entities", "relations", *SPLITS)
         for name, known in datasets.KNOWN.items():
-            fields = ("title", "entities", "relations", *SPLITS)
-            rows[name] = {field: getattr(known, field) for field in fields}
+            rows[name] = {field: getattr(known, field) for field in ("title", *columns)}
             rows[name]["here"] = datasets.is_cached(name)
         if self.json:
             print_json(rows)
             return
-        columns = ("entities", "relations", *SPLITS)
-        print_table(
-            ["name", *columns, "here"],
-            [
-                [name, *(f"{row[c]:,}" for c in columns), "yes" if row["here"] else "on first use"]
-                for name, row in rows.items()
-            ],
-        )
+        cells = [
+            [name, *(f"{row[c]:,}" for c in columns), "yes" if row["here"] else "on first use"]
+            for name, row in rows.items()
+        ]
+        print_table(["name", *columns, "here"], cells)
         say(f"Data sets are kept in {datasets.cache_home()} (NSCACHING_HOME changes that).")

@@ -1,21 +1,17 @@
 """The verb ``demo``: the cache against Bernoulli sampling on the embedded data set."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nscaching.cli.tables import print_json, say
-from nscaching.cli.verbs._base import Json
-from nscaching.cli.verbs.compare import comparison, draw_comparison, print_comparison
+from nscaching.cli.verbs._base import Json, Run
+from nscaching.cli.verbs.compare import compare, print_comparison
 from nscaching.cli.verbs.predict import print_answers
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError, user_path
-
-if TYPE_CHECKING:
-    from nscaching.runs.run import Run
 
 SAMPLERS = ("nscaching", "bernoulli")
 # Each has an answer in the test split, which training never sees.
@@ -40,10 +36,10 @@ class Demo:
     json: Json = False
 
     def run(self) -> None:
-        """Train twice with the same settings, compare, and answer three questions."""
         from nscaching.cli.loading import describe_graph, load_graph
-        from nscaching.cli.watched_training import train_watched
+        from nscaching.cli.training import watched
         from nscaching.files import free_path
+        from nscaching.training.train import train
 
         folder = user_path(self.out) if self.out else free_path(Path("runs") / "demo")
         if folder.exists():
@@ -51,12 +47,15 @@ class Demo:
         configs = [TrainConfig(sampler=sampler, epochs=self.epochs) for sampler in SAMPLERS]
         graph = load_graph("world")
         describe_graph(graph)
-        runs = [train_watched(graph, config, folder / config.sampler) for config in configs]
+        runs = [
+            watched(partial(train, graph, config, out=folder / config.sampler), config)
+            for config in configs
+        ]
         plot = folder / "compare.png"
-        draw_comparison(runs, plot)
+        figures = compare(runs, plot)
         answers = [runs[0].predict(**question, top=3, known="mark") for question in QUESTIONS]
         if self.json:
-            print_json({**comparison(runs, plot), "answers": answers})
+            print_json({**figures, "answers": answers})
         else:
             print_results(runs, plot, answers)
 

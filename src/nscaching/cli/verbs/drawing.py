@@ -1,12 +1,12 @@
 """The verb that draws the figures of the paper."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from nscaching.cli.verbs._base import Json, Trust
+from nscaching.cli.tables import note, print_json, say
+from nscaching.cli.verbs._base import Json, RunPaths, Trust
 from nscaching.paper.figures import KINDS, Kind
 
 
@@ -19,7 +19,7 @@ class Figures:
     """
 
     kind: Annotated[Positional[Kind], arg(metavar="KIND", help=f"{', '.join(KINDS)}.")]
-    paths: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN", help="Run folders.")]
+    paths: RunPaths
     out: str = "figures/"
     """Folder to write to (it exists, or ends in "/"), or how the names of the files begin."""
     overwrite: bool = False
@@ -34,8 +34,6 @@ class Figures:
     json: Json = False
 
     def run(self) -> None:
-        """Draw, and say what was written."""
-        from nscaching.cli import show_figures
         from nscaching.cli.progress import when_slow
         from nscaching.paper.figures import draw
 
@@ -45,4 +43,10 @@ class Figures:
                 head=self.head or None, relation=self.relation or None, tail=self.tail or None,
                 trust=self.trust,
             )  # fmt: skip
-        show_figures.drawn(self.kind, drawn, self.json)
+        for text in drawn.notes:
+            note(f"note: {text}")
+        files = [str(path) for path in drawn.files]
+        if self.json:
+            print_json({"kind": self.kind, "files": files, "notes": drawn.notes})
+        else:
+            say(*files)

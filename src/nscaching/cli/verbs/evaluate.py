@@ -1,16 +1,11 @@
 """The verb ``evaluate``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from nscaching.cli.tables import HEADINGS, metric_cells, print_table, say
-from nscaching.cli.verbs._base import AskRun
+from nscaching.cli.tables import HEADINGS, cells, print_table, say
+from nscaching.cli.verbs._base import AskRun, Run
 from nscaching.errors import UserError
-
-if TYPE_CHECKING:
-    from nscaching.runs.run import Run
 
 MOST = 12
 """The number of relations or classes that a table shows."""
@@ -35,31 +30,20 @@ class Evaluate(AskRun):
     """Memory for the scores of one chunk of queries."""
 
     def ask(self, run: Run) -> dict[str, Any]:
-        """Rank with a progress bar."""
-        from nscaching.cli.progress import counting
+        from nscaching.cli.progress import when_slow
 
         if self.memory_mb < 1:
             raise UserError(f"--memory-mb must be at least 1, not {self.memory_mb}")
-        with counting(f"ranking {self.split}") as progress:
-            result = run.evaluate(
-                self.split,
-                self.task,
-                filtered=not self.raw,
-                ties=self.ties,
-                budget=self.memory_mb << 20,
-                progress=progress,
-            )
+        options = {"filtered": not self.raw, "ties": self.ties, "budget": self.memory_mb << 20}
+        with when_slow(f"ranking {self.split}") as bar:
+            result = run.evaluate(self.split, self.task, progress=bar, **options)
         return {"run": str(run.path), **result}
 
     def show(self, run: Run, result: dict[str, Any]) -> None:
-        """Print the metrics over all triples, then by side, mapping class and relation."""
-        rows = [["all", f"{result['triples']:,}", *metric_cells(result)]]
-        for side, values in result.get("by_side", {}).items():
-            rows.append([f"{side} side", "", *metric_cells(values)])
-        relations, more = largest_parts(result["by_relation"])
-        labelled = [(run.graph.labels.get(name, name), values) for name, values in relations]
-        for name, values in [*result.get("by_class", {}).items(), *labelled]:
-            rows.append([name, f"{values['triples']:,}", *metric_cells(values)])
+        sides = {f"{side} side": values for side, values in result.get("by_side", {}).items()}
+        relations, more = largest_parts(result["by_relation"], run.graph.labels)
+        parts = [("all", result), *sides.items(), *result.get("by_class", {}).items(), *relations]
+        rows = [[name, *cells(values, "triples", *HEADINGS)] for name, values in parts]
         mode = "filtered" if result["filtered"] else "raw"
         what = " relations," if self.task == "relations" else ""
         title = f"{run.name}:{what} {result['split']}, {mode}, {result['ties']} ties"
@@ -67,10 +51,12 @@ class Evaluate(AskRun):
         say_more(more, "relations")
 
 
-def largest_parts(parts: dict[str, Any]) -> tuple[list[tuple[str, Any]], int]:
-    """Return the parts with most triples, and the number of all others."""
-    ordered = sorted(parts.items(), key=lambda item: -item[1]["triples"])
-    return ordered[:MOST], max(0, len(ordered) - MOST)
+def largest_parts(
+    parts: dict[str, Any], labels: dict[str, str]
+) -> tuple[list[tuple[str, Any]], int]:
+    """Return the parts with most triples by their labels, and the number of all others."""
+    ordered = sorted(parts.items(), key=lambda item: -item[1]["triples"])[:MOST]
+    return [(labels.get(name, name), part) for name, part in ordered], len(parts) - len(ordered)
 
 
 def say_more(more: int, what: str) -> None:

@@ -1,17 +1,12 @@
 """The verb ``inspect``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nscaching.cli.tables import print_table, say
-from nscaching.cli.verbs._base import AskRun
-from nscaching.data.readers.prefixes import is_short_form
+from nscaching.cli.verbs._base import AskRun, Run
+from nscaching.cli.verbs.predict import asked, named
 from nscaching.runs.escaping import shorten
-
-if TYPE_CHECKING:
-    from nscaching.runs.run import Run
 
 LONGEST = 80
 """Characters of a name that are shown; JSON has all of them."""
@@ -41,27 +36,18 @@ class Inspect(AskRun):
     """Seed of --sample."""
 
     def ask(self, run: Run) -> dict[str, Any]:
-        """Read the cache."""
-        return run.inspect(
-            self.head or None,
-            self.relation or None,
-            self.tail or None,
-            epoch=self.epoch,
-            sample=self.sample,
-            top=self.top,
-            seed=self.seed,
-        )
+        query = self.head or None, self.relation or None, self.tail or None
+        epoch, sample = self.epoch, self.sample
+        return run.inspect(*query, epoch=epoch, sample=sample, top=self.top, seed=self.seed)
 
     def show(self, run: Run, result: dict[str, Any]) -> None:
-        """Print a line for each entity of one epoch, or a line for each of several epochs."""
-        asked = ", ".join(_short(result[part] or "?") for part in ("head", "relation", "tail"))
         side = "tails" if result["tail"] is None else "heads"
-        of_relation = f"{side} of {_short(result['relation'])} in training"
+        of_relation = f"{side} of {shorten(result['relation'], LONGEST)} in training"
         epochs = result["epochs"]
         if len(epochs) == 1:
-            _print_epoch(epochs[0], asked, of_relation)
+            _print_epoch(epochs[0], asked(result, LONGEST), of_relation)
         else:
-            _print_epochs(epochs, asked, side)
+            _print_epochs(epochs, asked(result, LONGEST), side)
             say(f"{side}: how many of them are {of_relation}")
         others = sorted(set(result["recorded"]) - {e["epoch"] for e in epochs})
         if others:
@@ -69,33 +55,20 @@ class Inspect(AskRun):
             say(f"other recorded epochs: {recorded}; --sample 5 shows all together")
 
 
-def _print_epoch(epoch: dict[str, Any], asked: str, of_relation: str) -> None:
-    rows = [[_named(e), f"{e['score']:.3f}", e["known"]] for e in epoch["entities"]]
-    print_table([f"({asked}) at epoch {epoch['epoch']}", "score", "known"], rows)
+def _print_epoch(epoch: dict[str, Any], query: str, of_relation: str) -> None:
+    rows = [[named(e, LONGEST), f"{e['score']:.3f}", e["known"]] for e in epoch["entities"]]
+    print_table([f"{query} at epoch {epoch['epoch']}", "score", "known"], rows)
     say(
         f"{epoch['distinct']} entities in {epoch['slots']} slots; "
         f"{epoch['known']} of them make known triples, {epoch['of_relation']} are {of_relation}"
     )
 
 
-def _print_epochs(epochs: list[dict[str, Any]], asked: str, side: str) -> None:
+def _print_epochs(epochs: list[dict[str, Any]], query: str, side: str) -> None:
     rows = []
     for e in epochs:
         shares = [f"{e[count]}/{e['distinct']}" for count in ("known", "of_relation")]
-        rows.append([str(e["epoch"]), *shares, ", ".join(map(_marked, e["entities"]))])
-    print_table(["epoch", "known", side, f"cache of ({asked})"], rows, words=[3])
+        marked = [shorten(x["label"], LONGEST) + "*" * bool(x["known"]) for x in e["entities"]]
+        rows.append([str(e["epoch"]), *shares, ", ".join(marked)])
+    print_table(["epoch", "known", side, f"cache of {query}"], rows, words=[3])
     say("known: how many of all cached entities make known triples; here * marks them")
-
-
-def _short(name: str) -> str:
-    return shorten(name, LONGEST)
-
-
-def _named(entity: dict[str, Any]) -> str:
-    name, label = entity["name"], entity["label"]
-    plain = label == name or is_short_form(label, name)
-    return _short(label) if plain else f"{_short(label)} ({_short(name)})"
-
-
-def _marked(entity: dict[str, Any]) -> str:
-    return f"{_short(entity['label'])}{'*' if entity['known'] else ''}"

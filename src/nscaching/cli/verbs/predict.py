@@ -1,16 +1,14 @@
-"""The verb ``predict``."""
-
-from __future__ import annotations
+"""The verbs ``predict`` and ``neighbours``."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Annotated, Any, Literal
 
-from nscaching.cli.tables import print_table, say
-from nscaching.cli.verbs._base import AskRun
+from tyro.conf import Positional, arg
+
+from nscaching.cli.tables import LONGEST, print_table, say
+from nscaching.cli.verbs._base import AskRun, Run
 from nscaching.data.readers.prefixes import is_short_form
-
-if TYPE_CHECKING:
-    from nscaching.runs.run import Run
+from nscaching.runs.escaping import shorten
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,43 +30,63 @@ class Predict(AskRun):
     """Leave known facts out, or mark them."""
 
     def ask(self, run: Run) -> dict[str, Any]:
-        """Predict what is left out, or judge the triple."""
         head, relation, tail = self.head or None, self.relation or None, self.tail or None
         return run.predict(head, relation, tail, self.top, self.known)
 
     def show(self, run: Run, result: dict[str, Any]) -> None:
-        """Print the answers, or the judgement."""
         if "answers" in result:
             print_answers(result)
-        else:
-            _print_judgement(result)
+            return
+        judgement = f"score {result['score']:.3f}"
+        if result["threshold"] is not None:
+            verdict = "plausible" if result["plausible"] else "implausible"
+            threshold = f"threshold of its relation {result['threshold']:.3f}"
+            judgement = f"{verdict}; {judgement}, {threshold}"
+        known = f"known, from {result['known']}" if result["known"] else "not in the data"
+        say(f"{asked(result)}: {judgement}; {known}")
 
 
-def _asked(answer: dict[str, Any]) -> str:
-    return ", ".join(answer[part] or "?" for part in ("head", "relation", "tail"))
+@dataclass(frozen=True, kw_only=True)
+class Neighbours(AskRun):
+    """List the entities whose vectors are nearest to the vector of an entity.
+
+    nscaching neighbours runs/x Portugal --top 5
+    """
+
+    name: Annotated[Positional[str], arg(metavar="NAME", help="An entity, by name or label.")]
+    top: int = 10
+    """How many."""
+    by: Literal["cosine", "distance"] = "cosine"
+    """What nearness is: the angle between the vectors, or their Euclidean distance."""
+
+    def ask(self, run: Run) -> dict[str, Any]:
+        return run.neighbours(self.name, self.top, self.by)
+
+    def show(self, run: Run, result: dict[str, Any]) -> None:
+        near = result["neighbours"]
+        rows = [[f"{each['rank']}. {named(each)}", f"{each[self.by]:.4f}"] for each in near]
+        print_table([f"nearest to {result['label']}", self.by], rows)
 
 
-def print_answers(answer: dict[str, Any]) -> None:
+def print_answers(result: dict[str, Any]) -> None:
     """Print the answers to a triple with one gap."""
-    rows = [[numbered(a), f"{a['score']:.3f}", a["known"]] for a in answer["answers"]]
-    print_table([f"({_asked(answer)})", "score", "known"], rows)
-    if answer["known_facts_left_out"]:
-        say(f"{answer['known_facts_left_out']} known facts left out; --known mark shows them")
+    rows = []
+    for answer in result["answers"]:
+        name = f"{answer['rank']}. {named(answer)}"
+        rows.append([name, f"{answer['score']:.3f}", answer["known"]])
+    print_table([asked(result), "score", "known"], rows)
+    if result["known_facts_left_out"]:
+        say(f"{result['known_facts_left_out']} known facts left out; --known mark shows them")
 
 
-def _print_judgement(answer: dict[str, Any]) -> None:
-    known = f"; known, from {answer['known']}" if answer["known"] else "; not in the data"
-    score = f"score {answer['score']:.3f}"
-    if answer["threshold"] is None:
-        say(f"({_asked(answer)}): {score}{known}")
-        return
-    verdict = "plausible" if answer["plausible"] else "implausible"
-    threshold = f"threshold of its relation {answer['threshold']:.3f}"
-    say(f"({_asked(answer)}): {verdict}; {score}, {threshold}{known}")
+def asked(result: dict[str, Any], longest: int = LONGEST) -> str:
+    """Return the triple of a question, each name of at most so many characters."""
+    parts = (shorten(result[part] or "?", longest) for part in ("head", "relation", "tail"))
+    return f"({', '.join(parts)})"
 
 
-def numbered(answer: dict[str, Any]) -> str:
-    """Return the rank and the label of an entity, with its name where the label hides it."""
-    name, label = answer["name"], answer["label"]
-    more = "" if label == name or is_short_form(label, name) else f" ({name})"
-    return f"{answer['rank']}. {label}{more}"
+def named(entity: dict[str, Any], longest: int = LONGEST) -> str:
+    """Return the label of an entity, with its name where the label hides it."""
+    name, label = entity["name"], entity["label"]
+    plain = label == name or is_short_form(label, name)
+    return shorten(label, longest) + ("" if plain else f" ({shorten(name, longest)})")

@@ -1,12 +1,13 @@
 """Verbs for presets and for the paper's tables."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
+from nscaching.cli.tables import print_json, print_table, say
 from nscaching.cli.verbs._base import Json
-from nscaching.errors import UserError, user_path
+from nscaching.errors import UserError, as_flag, user_path
 from nscaching.paper.reproduce.selection import Selection
 
 
@@ -20,10 +21,29 @@ class Presets:
     json: Json = False
 
     def run(self) -> None:
-        """Print names and settings."""
-        from nscaching.cli import show_reproduce
+        from nscaching.config import TrainConfig
+        from nscaching.paper.presets import VARIANTS, load, names
 
-        show_reproduce.presets(self.json)
+        defaults = TrainConfig().flat()
+        rows: dict[str, dict[str, Any]] = {}
+        for name in names():
+            for variant in VARIANTS:
+                data, config = load(name, variant)
+                settings = config.flat()
+                rows.setdefault(name, {"data": data, "model": settings.pop("model")})
+                rows[name][variant] = {k: v for k, v in settings.items() if v != defaults[k]}
+        if self.json:
+            print_json(rows)
+            return
+        flags = [
+            [" ".join(f"{as_flag(k)} {v}" for k, v in row[variant].items()) for variant in VARIANTS]
+            for row in rows.values()
+        ]
+        print_table(["name", *VARIANTS], [[n, *f] for n, f in zip(rows, flags, strict=True)])
+        say(
+            "nscaching train --preset NAME takes the first column's settings, "
+            "NAME:paper the second's."
+        )
 
 
 @dataclass(frozen=True)
@@ -48,7 +68,6 @@ class Reproduce:
     json: Json = False
 
     def run(self) -> None:
-        """Train, showing progress, and print the rows."""
         from nscaching.cli import show_reproduce
 
         if not 0 <= self.time_limit < float("inf"):

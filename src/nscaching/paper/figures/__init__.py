@@ -59,6 +59,7 @@ def draw(
     several = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
     if not several:
         raise UserError(f"say which runs to draw: nscaching figures {kind} RUN …")
+    from nscaching.files import writing
     from nscaching.paper.figures._drawing import write
     from nscaching.paper.figures._logs import read
 
@@ -66,7 +67,8 @@ def draw(
     drawn, steps = Drawn(), len(several) + 1
     logs = read(several, drawn.notes, lambda done: report(done, steps), trust)
     pages: list[Page] = import_module(f"{__name__}.{kind}").pages(logs, drawn.notes, **asked)
-    prefixes = [_prefix(out, kind, suffix) for suffix in distinct([p.suffix for p in pages])]
+    suffixes = distinct([page.suffix for page in pages]) if len(pages) > 1 else [""]
+    prefixes = [_prefix(out, kind, suffix) for suffix in suffixes]
     files = [[Path(f"{prefix}.{end}") for end in ("png", "svg", "csv")] for prefix in prefixes]
     for path in (path for group in files for path in group):
         if (path.exists() or path.is_symlink()) and not overwrite:
@@ -77,11 +79,9 @@ def draw(
     steps += len(pages) - 1
     for i, (page, (png, svg, csv)) in enumerate(zip(pages, files, strict=True)):
         report(len(several) + i, steps)
-        try:
+        with writing(png):
             png.parent.mkdir(parents=True, exist_ok=True)
             write(page, png, svg, csv)
-        except OSError as error:
-            raise UserError(f"cannot write {error.filename or png}: {error.strerror}") from error
         drawn.files += [png, svg, csv]
     return drawn
 
@@ -99,7 +99,6 @@ def distinct(names: Sequence[str]) -> list[str]:
 
 
 def _prefix(out: str | Path, kind: str, suffix: str) -> Path:
-    """Return the path of the files of a page, up to the dot."""
     path = user_path(out)
     if path.is_dir() or str(out).endswith("/"):
         path /= kind

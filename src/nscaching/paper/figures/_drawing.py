@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nscaching.paper.figures._pages import Page, Panel, Table
-from nscaching.runs.escaping import shorten
+from nscaching.runs import plots
+from nscaching.runs.escaping import shorten, visible
 from nscaching.runs.plots import COLOURS
 
 if TYPE_CHECKING:
@@ -199,5 +200,4 @@ def _look(i: int) -> Look:
 
 def plain(text: str) -> str:
     """Keep a name from being read as mathematics, from breaking a line and from breaking XML."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return shown.replace("$", r"\$").replace("_", " _", shown.startswith("_"))
+    return plots.plain(visible(text))

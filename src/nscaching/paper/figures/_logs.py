@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +22,9 @@ SAMPLERS = {"bernoulli": "Bernoulli", "igan": "IGAN", "kbgan": "KBGAN", "nscachi
 SILENT = {"device", "threads", "kernels", "pretrain", "generator_pretrain"}
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Log:
-    """The records of one run."""
+    """The records of one run; a key of dictionaries by identity."""
 
     name: str
     path: Path | None
@@ -60,22 +59,22 @@ class Log:
 
     @property
     def model(self) -> str:
-        """The scoring function."""
         return self.config.model.rpartition(":")[2]
 
     @property
     def sampler(self) -> str:
-        """The sampler as it is usually written."""
         return SAMPLERS.get(self.config.sampler, self.config.sampler.rpartition(":")[2])
 
     @property
     def title(self) -> str:
-        """Model, sampler and data."""
         return f"{self.model} with {self.sampler} on {self.data}"
 
     @property
+    def has_cache(self) -> bool:
+        return self.config.sampler == "nscaching"
+
+    @property
     def start(self) -> str:
-        """Whether training began with pretrained parameters."""
         return "pretrain" if self.config.pretrain else "scratch"
 
     @property
@@ -90,7 +89,6 @@ class Log:
         return names | {"sampler": self.config.sampler, "start": self.start}
 
     def epochs(self, measure: str) -> list[Record]:
-        """Return the records of the epochs that have a measure."""
         found = (record for record in self.history if "split" not in record)
         return [record for record in found if isinstance(record.get(measure), int | float)]
 
@@ -99,22 +97,18 @@ class Log:
         found = (record for record in self.history if record.get("split") == split)
         return [record for record in found if split == "valid" or record.get("traced") is True]
 
-    def points(
-        self, records: list[Record], measure: str, split: str = "", **settings: object
-    ) -> list[Row]:
-        """Return a measure of the records by epoch, for a line with these settings."""
-        about = {**self.about(), **settings, "split": split, "measure": measure}
+    def points(self, records: list[Record], columns: dict[str, str], **about: object) -> list[Row]:
+        """Return rows of the figures of records, by column; ``about`` is the same in each row."""
+        start = {**self.about(), **about}
         return [
-            {**about, "epoch": record["epoch"], "value": record[measure]}
+            {**start, **{column: record[name] for column, name in columns.items()}}
             for record in evenly(records)
         ]
 
     def load(self) -> Run:
-        """Return the run with its model and cache."""
         return self.run or Run.load(self.where, trust=True)  # ``read`` has asked for it
 
     def scores(self) -> list[Record]:
-        """Return the scores of watched triples, if the run has any."""
         return [] if self.path is None else read_scores(self.path)
 
 
@@ -133,13 +127,11 @@ def read(
         if this in logs:
             notes.append(f"{log.where} is given twice, and drawn once")
         logs.setdefault(this, log)
-    found: list[Log] = list(logs.values())
-    for group in grouped(found, lambda log: log.data).values():
+    for group in grouped(list(logs.values()), lambda log: log.data).values():
         if len(group) > 1 and len({log.graph.fingerprint for log in group}) > 1:
             for log in group:
-                marked = dataclasses.replace(log, mark=f" [{log.graph.fingerprint[:6]}]")
-                found[found.index(log)] = marked
-    return found
+                log.mark = f" [{log.graph.fingerprint[:6]}]"
+    return list(logs.values())
 
 
 def shown(logs: Sequence[Log], lacks: Callable[[Log], str], notes: list[str]) -> list[Log]:
@@ -159,15 +151,10 @@ def ranked_split(logs: Sequence[Log], notes: list[str]) -> tuple[str, str]:
     untraced = [log for log in logs if not log.rankings("test")]
     for log in untraced:
         if not log.rankings("valid"):
-            cure = (
-                f"{as_flag('validate_every')} N records them, with {as_flag('probe_test')} of "
-                "test triples too"
-            )
+            probe = as_flag("probe_test")
+            cure = f"{as_flag('validate_every')} N records them, with {probe} of test triples too"
             if not len(log.graph.valid):
-                cure = (
-                    f"{as_flag('probe_test')} records those of test triples, there being "
-                    "none of validation"
-                )
+                cure = f"{probe} records those of test triples, there being none of validation"
             raise UserError(f"{log.where}: no ranking while training; nscaching train {cure}")
     if untraced and len(untraced) < len(logs):
         notes.append(
@@ -207,9 +194,8 @@ def same_settings(log: Log, but: Set[str]) -> tuple[str, ...]:
 
 def _differing(logs: Sequence[Log], but: Set[str]) -> list[str]:
     """Return the names of the settings in which runs differ, without the given ones."""
-    settings = [log.settings for log in logs]
-    names = [name for name in settings[0] if len({values[name] for values in settings}) > 1]
-    return [name for name in names if name not in but]
+    names = [name for name in logs[0].settings if name not in but]
+    return [name for name in names if len({log.settings[name] for log in logs}) > 1]
 
 
 def note_differences(logs: Sequence[Log], by: set[str], notes: list[str]) -> None:
@@ -219,24 +205,22 @@ def note_differences(logs: Sequence[Log], by: set[str], notes: list[str]) -> Non
         notes.append(f"these runs of {logs[0].model} on {logs[0].data} differ in {names} too")
 
 
-def by_sampler(logs: Sequence[Log]) -> list[str]:
+def by_sampler(logs: Sequence[Log]) -> dict[Log, str]:
     """Name runs by their samplers, and by their starts if one of them was pretrained."""
     starts = any(log.config.pretrain for log in logs)
-    return labels(logs, [f"{log.sampler}, {log.start}" if starts else log.sampler for log in logs])
+    return labels(logs, lambda log: f"{log.sampler}, {log.start}" if starts else log.sampler)
 
 
-def labels(logs: Sequence[Log], names: Sequence[str], but: Set[str] = frozenset()) -> list[str]:
+def labels(
+    logs: Sequence[Log], name: Callable[[Log], str], but: Set[str] = frozenset()
+) -> dict[Log, str]:
     """Return names of runs, with what tells them apart where runs of one panel share a name.
 
     Runs of several data sets or models, which panels tell apart, may share names. The settings in
     ``but`` do not tell runs apart.
     """
-    result = list(names)
-    alike: dict[tuple[str, ...], list[int]] = {}
-    for i, log in enumerate(logs):
-        alike.setdefault((log.data, log.model, names[i]), []).append(i)
-    for places in (places for places in alike.values() if len(places) > 1):
-        group = [logs[i] for i in places]
+    result = {log: name(log) for log in logs}
+    for group in grouped(logs, lambda log: (log.data, log.model, result[log])).values():
         differ = _differing(group, but)[:2]
         told = [
             ", ".join(f"{key.replace('_', ' ')} {log.settings[key]}" for key in differ)
@@ -244,6 +228,6 @@ def labels(logs: Sequence[Log], names: Sequence[str], but: Set[str] = frozenset(
         ]
         if len(set(told)) < len(group):
             told = [log.name for log in group]
-        for i, words in zip(places, told, strict=True):
-            result[i] = f"{names[i]}, {words}"
+        for log, words in zip(group, told, strict=True):
+            result[log] += f", {words}" if len(group) > 1 else ""
     return result

@@ -20,7 +20,7 @@ def pages(
     tail: str | None = None,
 ) -> list[Page]:
     """Return a page for each run, with a row for each epoch; fitting entities stand out."""
-    inspected: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
+    inspected: dict[Log, tuple[dict[str, Any], dict[str, Any]]] = {}
 
     def lacks(log: Log) -> str:
         try:
@@ -32,16 +32,15 @@ def pages(
             if len(logs) == 1:
                 raise
             return str(error)
-        inspected[id(log)] = some, every
+        inspected[log] = some, every
         return ""
 
     made, logs = [], shown(logs, lacks, notes)
     for log in logs:
-        some, every = inspected[id(log)]
+        some, every = inspected[log]
         query = ", ".join(some[part] or "?" for part in ("head", "relation", "tail"))
-        suffix = log.name if len(logs) > 1 else ""
         table = _table(log, some, every)
-        made.append(Page([], 1, f"cache of ({query}): {log.title}", suffix, table=table))
+        made.append(Page([], 1, f"cache of ({query}): {log.title}", log.name, table=table))
         if (epochs := len(some["epochs"])) > MOST_EPOCHS:
             notes.append(f"{log.where}: {MOST_EPOCHS} of {epochs} recorded epochs are shown")
         if len(some["recorded"]) == 1:

@@ -3,7 +3,7 @@
 import statistics
 
 from nscaching.paper.figures._logs import Log, by_sampler, grouped, in_order, ranked_split
-from nscaching.paper.figures._pages import Line, Page, Panel, Row, evenly
+from nscaching.paper.figures._pages import Line, Page, Panel, evenly
 
 MEASURES = {"mrr": "MRR", "hits@10": "Hit@10"}
 LONG = 2.0  # seconds
@@ -14,10 +14,7 @@ def pages(logs: list[Log], notes: list[str]) -> list[Page]:
     """Return pages with a row of panels for each metric and a column for each data set."""
     notes += [note for log in logs if (note := _compiling(log))]
     models = grouped(in_order(logs), lambda log: log.model)
-    return [
-        _page(model, group, model.lower() if len(models) > 1 else "", notes)
-        for model, group in models.items()
-    ]
+    return [_page(model, group, notes) for model, group in models.items()]
 
 
 def _compiling(log: Log) -> str:
@@ -32,9 +29,9 @@ def _compiling(log: Log) -> str:
     )
 
 
-def _page(model: str, logs: list[Log], suffix: str, notes: list[str]) -> Page:
+def _page(model: str, logs: list[Log], notes: list[str]) -> Page:
     split, word = ranked_split(logs, notes)
-    names = dict(zip(map(id, logs), by_sampler(logs), strict=True))
+    names = by_sampler(logs)
     columns = grouped(logs, lambda log: log.data)
     # One kind of axis for a page: panels side by side are read together.
     log_x = any(_spread(group, split) > SPREAD for group in columns.values())
@@ -43,32 +40,19 @@ def _page(model: str, logs: list[Log], suffix: str, notes: list[str]) -> Page:
         seconds += "\n(pretraining apart)"
     panels = []
     for i, (measure, heading) in enumerate(MEASURES.items()):
+        shown = {"epoch": "epoch", "seconds": "trained_seconds", "value": measure}
         for j, (data, group) in enumerate(columns.items()):
-            lines = [
-                Line(names[id(log)], _rows(log, split, measure), "seconds", "value")
-                for log in group
-            ]
+            lines = []
+            for log in group:
+                rows = log.points(log.rankings(split), shown, split=split, measure=measure)
+                lines.append(Line(names[log], rows, "seconds", "value"))
             title = () if i and len(columns) > 1 else (data,)
             x_label = seconds if i or len(columns) == 1 else ""
             panels.append(Panel(x_label, "" if j else f"{word} {heading}", lines, title, log_x))
-    return Page(panels, max(2, len(columns)), model, suffix)
+    return Page(panels, max(2, len(columns)), model, model.lower())
 
 
 def _spread(logs: list[Log], split: str) -> float:
     """Return the longest time of some runs as a multiple of the shortest."""
     seconds = [record["trained_seconds"] for log in logs for record in evenly(log.rankings(split))]
     return float(max(seconds) / max(min(seconds), 1e-9))
-
-
-def _rows(log: Log, split: str, measure: str) -> list[Row]:
-    return [
-        {
-            **log.about(),
-            "split": split,
-            "measure": measure,
-            "epoch": record["epoch"],
-            "seconds": record["trained_seconds"],
-            "value": record[measure],
-        }
-        for record in evenly(log.rankings(split))
-    ]

@@ -24,10 +24,8 @@ NOT_TOLD = {"seed", "n1", "n2"}
 
 def pages(logs: list[Log], notes: list[str]) -> list[Page]:
     """Return a page for each scoring function and data set, with a row of panels for each size."""
-    logs = shown(logs, _lacks_cache, notes)
-    groups = grouped(logs, lambda log: (log.model, log.data))
-    made = []
-    for (model, data), group in groups.items():
+    made, logs = [], shown(logs, _lacks_cache, notes)
+    for (model, data), group in grouped(logs, lambda log: (log.model, log.data)).items():
         note_differences(group, {"n1", "n2"}, notes)
         split, word = ranked_split(group, notes)
         sweeps = {size: _sweep(size, group) for size in OTHER}
@@ -39,27 +37,23 @@ def pages(logs: list[Log], notes: list[str]) -> list[Page]:
                 notes.append(f"no panels of {size.upper()}: no two runs differ in --{size} alone")
         if not panels:
             names = ", ".join(log.where for log in group)
-            raise UserError(
-                f"no two of these runs differ in {flag('n1')} alone or in {flag('n2')} "
-                f"alone: {names}"
-            )
-        swept = {id(log) for runs in sweeps.values() for log in runs}
+            either = f"{flag('n1')} alone or in {flag('n2')} alone"
+            raise UserError(f"no two of these runs differ in {either}: {names}")
+        swept = {log for runs in sweeps.values() for log in runs}
         notes += [
             f"{log.where} is not shown: N1 = {log.config.cache.n1}, "
             f"N2 = {log.config.cache.n2} is of no sweep"
             for log in group
-            if id(log) not in swept
+            if log not in swept
         ]
-        suffix = f"{model}-{data}".lower() if len(groups) > 1 else ""
-        made.append(Page(panels, 2, f"{model} on {data}", suffix, panel_height=3.3))
+        title, suffix = f"{model} on {data}", f"{model}-{data}".lower()
+        made.append(Page(panels, 2, title, suffix, panel_height=3.3))
     return made
 
 
 def _lacks_cache(log: Log) -> str:
-    if log.config.sampler == "nscaching":
-        return ""
     cure = "train with --sampler nscaching --n1 N --n2 N"
-    return f"its sampler {log.config.sampler} has no cache; {cure}"
+    return "" if log.has_cache else f"its sampler {log.config.sampler} has no cache; {cure}"
 
 
 def _by_size(size: Size, logs: list[Log]) -> dict[int, list[Log]]:
@@ -76,10 +70,9 @@ def _sweep(size: Size, logs: list[Log]) -> list[Log]:
 
 def _panels(size: Size, runs: list[Log], split: str, word: str) -> list[Panel]:
     """Return two panels of a sweep: MRR by epoch, and the MRR of the best epoch by size."""
-    names = labels(runs, [f"{size.upper()} = {getattr(log.config.cache, size)}" for log in runs])
+    names = labels(runs, lambda log: f"{size.upper()} = {getattr(log.config.cache, size)}")
     lines = [
-        Line(name, _points(log, log.rankings(split), split), "epoch", "value")
-        for log, name in zip(runs, names, strict=True)
+        Line(names[log], _points(log, log.rankings(split), split), "epoch", "value") for log in runs
     ]
     best = _best_lines(size, runs, split)
     fixed = OTHER[size]
@@ -96,13 +89,17 @@ def _panels(size: Size, runs: list[Log], split: str, word: str) -> list[Panel]:
 def _best_lines(size: Size, runs: list[Log], split: str) -> list[Line]:
     """Return a line for each choice of the other settings, the mean of its seeds."""
     series = list(grouped(runs, lambda log: same_settings(log, NOT_TOLD)).values())
-    names = labels([log for log, *_ in series], ["best"] * len(series), NOT_TOLD)
-    points = [[_best(logs, split) for logs in _by_size(size, group).values()] for group in series]
-    return [Line(name, rows, size, "value") for name, rows in zip(names, points, strict=True)]
+    names = labels([log for log, *_ in series], lambda log: "best", NOT_TOLD)
+    lines = []
+    for group in series:
+        points = [_best(logs, split) for logs in _by_size(size, group).values()]
+        lines.append(Line(names[group[0]], points, size, "value"))
+    return lines
 
 
 def _points(log: Log, records: list[Record], split: str) -> list[Row]:
-    return log.points(records, "mrr", split, n1=log.config.cache.n1, n2=log.config.cache.n2)
+    about = {"n1": log.config.cache.n1, "n2": log.config.cache.n2, "split": split}
+    return log.points(records, {"epoch": "epoch", "value": "mrr"}, **about, measure="mrr")
 
 
 def _best(logs: list[Log], split: str) -> Row:

@@ -5,7 +5,7 @@ RR and CE tell how much is explored, NZL how many of the drawn negatives still t
 
 from nscaching.errors import UserError
 from nscaching.paper.figures._logs import Log, grouped, labels, note_differences, ranked_split
-from nscaching.paper.figures._pages import Line, Page, Panel, Row
+from nscaching.paper.figures._pages import Line, Page, Panel
 
 # Measure of an epoch → the words beside its axis, and the flag that records it.
 MEASURES = {
@@ -17,31 +17,26 @@ MEASURES = {
 
 def pages(logs: list[Log], notes: list[str]) -> list[Page]:
     """Return a page for each scoring function and data set, with a panel for each measure."""
-    groups = grouped(logs, lambda log: (log.model, log.data))
     made = []
-    for (model, data), group in groups.items():
-        suffix = f"{model}-{data}".lower() if len(groups) > 1 else ""
-        note_differences([log for log in group if _cached(log)], {"draw", "refresh"}, notes)
+    for (model, data), group in grouped(logs, lambda log: (log.model, log.data)).items():
+        note_differences([log for log in group if log.has_cache], {"draw", "refresh"}, notes)
         panels = _panels(group, notes)
         columns = 2 if len(panels) == 4 else len(panels)
-        made.append(Page(panels, columns, f"{model} on {data}", suffix))
+        made.append(Page(panels, columns, f"{model} on {data}", f"{model}-{data}".lower()))
     return made
 
 
 def _panels(logs: list[Log], notes: list[str]) -> list[Panel]:
-    names = labels(logs, [_name(log) for log in logs])
-    named, panels = list(zip(logs, names, strict=True)), []
+    names, panels = labels(logs, _name), []
     if any(log.rankings("valid") or log.rankings("test") for log in logs):
         split, word = ranked_split(logs, notes)
-        lines = [Line(name, _points(log, "mrr", split), "epoch", "value") for log, name in named]
-        panels.append(Panel("epoch", f"{word} MRR", lines))
+        panels.append(Panel("epoch", f"{word} MRR", _lines(names, "mrr", split)))
     else:
         notes.append("no panel of MRR: no run ranked while training (--validate-every N)")
     for measure, (label, flag) in MEASURES.items():
-        found = [(log, name) for log, name in named if log.epochs(measure)]
-        lines = [Line(name, _points(log, measure), "epoch", "value") for log, name in found]
+        lines = _lines({log: names[log] for log in logs if log.epochs(measure)}, measure)
         # Runs without a cache have no changed elements to record.
-        able = [log for log in logs if measure != "changed_elements" or _cached(log)]
+        able = [log for log in logs if measure != "changed_elements" or log.has_cache]
         lacking = [log.where for log in able if not log.epochs(measure)]
         if lines:
             panels.append(Panel("epoch", label, lines, from_zero=True))
@@ -53,16 +48,18 @@ def _panels(logs: list[Log], notes: list[str]) -> list[Panel]:
     return panels
 
 
-def _cached(log: Log) -> bool:
-    return log.config.sampler == "nscaching"
-
-
 def _name(log: Log) -> str:
     cache = log.config.cache
-    return f"{cache.draw} draw, {cache.refresh} refresh" if _cached(log) else log.sampler
+    return f"{cache.draw} draw, {cache.refresh} refresh" if log.has_cache else log.sampler
 
 
-def _points(log: Log, measure: str, split: str = "") -> list[Row]:
-    strategy = (log.config.cache.draw, log.config.cache.refresh) if _cached(log) else ("", "")
-    records = log.rankings(split) if split else log.epochs(measure)
-    return log.points(records, measure, split, draw=strategy[0], refresh=strategy[1])
+def _lines(names: dict[Log, str], measure: str, split: str = "") -> list[Line]:
+    lines = []
+    for log, name in names.items():
+        cache = log.config.cache
+        draw, refresh = (cache.draw, cache.refresh) if log.has_cache else ("", "")
+        about = {"draw": draw, "refresh": refresh, "split": split, "measure": measure}
+        records = log.rankings(split) if split else log.epochs(measure)
+        rows = log.points(records, {"epoch": "epoch", "value": measure}, **about)
+        lines.append(Line(name, rows, "epoch", "value"))
+    return lines

@@ -20,7 +20,6 @@ VARIANTS: tuple[Variant, ...] = get_args(Variant)
 
 
 def names(folder: Path = FOLDER) -> list[str]:
-    """Return the names of all presets of a folder, sorted."""
     return sorted(path.stem for path in folder.glob("*.toml"))
 
 

@@ -2,5 +2,5 @@
 
 ``selection``: which cells to make; ``plan``: the trainings that the cells need; ``loop``: trains
 what is missing; ``cell_training``: trains one cell; ``results``: lines of finished trainings;
-``time_left``: an estimate; ``rows``: rows and summaries; ``markdown``: the table as a page.
+``table``: rows, summaries and the page.
 """

@@ -1,14 +1,12 @@
-"""Trains one cell: from its checkpoint if it was stopped, to its line of results."""
+"""Trains one cell, from its checkpoint if it was stopped; estimates the time of cells to come."""
 
-import contextlib
 import datetime
 import functools
 import json
 import platform
-import shutil
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from nscaching.errors import UserError
 from nscaching.evaluation.ranking import METRICS
 from nscaching.files import regular_file
 from nscaching.kernels.dispatch import choose_device
-from nscaching.paper.reproduce.plan import STARTS_FROM, Training
+from nscaching.paper.reproduce.plan import STARTS_FROM, Cell, Training
 from nscaching.paper.reproduce.results import Line, Results
 from nscaching.runs.checkpoints import Checkpoints
 from nscaching.runs.folder import Record
@@ -65,10 +63,7 @@ def train_cell(
     with listener.training(name, config):
         run = train(graph, config, checkpoints=checkpoints.folder.parent, listener=listener)
     measured = _measure(run, "accuracy" in (m.name for m in results.table.measures))
-    # An earlier record counts if this training run resumed from its checkpoint.
-    pairs = zip(run.history, before, strict=False)
-    earlier = sum(record["seconds"] for record, same in pairs if record == same)
-    seconds = earlier + time.perf_counter() - began
+    seconds = sum(record["seconds"] for record in before) + time.perf_counter() - began
     if training.cell.sampler in STARTS_FROM:
         run.save(results.start_folder(training), overwrite=True)
     return {
@@ -90,14 +85,6 @@ def train_cell(
     }
 
 
-def clear(checkpoints: Checkpoints) -> None:
-    """Remove the checkpoints of a finished training, and the folders that are then empty."""
-    run = checkpoints.folder.parent
-    shutil.rmtree(run, ignore_errors=True)
-    with contextlib.suppress(OSError):  # missing, or not empty
-        run.parent.rmdir()
-
-
 def recorded(checkpoints: Checkpoints) -> list[Record]:
     """Return the records of a stopped training, by the header of its newest checkpoint."""
     from safetensors import SafetensorError, safe_open
@@ -112,7 +99,6 @@ def recorded(checkpoints: Checkpoints) -> list[Record]:
 
 
 def _measure(run: Run, classify: bool) -> dict[str, dict[str, Any]]:
-    """Return all metrics of validation and test triples."""
     found: dict[str, dict[str, Any]] = {}
     for split in ("valid", "test"):
         result = run.result(split) or {}
@@ -132,10 +118,36 @@ def _epoch_seconds(run: Run) -> float:
 
 @functools.cache
 def device_name(device: str) -> str:
-    """Name the hardware that computes."""
     if choose_device(device).type == "cuda":
         return str(torch.cuda.get_device_name())
     found = Path("/proc/cpuinfo")
     lines = found.read_text(encoding="utf-8").splitlines() if found.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def expected_seconds(trainings: Sequence[Training], results: Results) -> float | None:
+    """Return the seconds that trainings will take, by the latest of the most similar results.
+
+    Of a training that was stopped the rest counts. None: this device has trained nothing yet.
+    """
+    latest: dict[tuple[str, ...], Line] = {}
+    for result in results.list:
+        latest |= dict.fromkeys(_alike(result.line["device"], result.cell), result.line)
+    total = 0.0
+    for training in trainings:
+        alike = _alike(device_name(training.config.device), training.cell)
+        similar = next((latest[key] for key in alike if key in latest), None)
+        if similar is None:
+            return None
+        pace = similar["epoch_seconds"]
+        around = similar["seconds"] - pace * similar["epochs"]  # once, such as compiling
+        done = sum("split" not in record for record in recorded(results.checkpoints(training)))
+        total += pace * (training.config.epochs - done) + max(0.0, around)
+    return total
+
+
+def _alike(device: str, cell: Cell) -> list[tuple[str, ...]]:
+    """Return what similar trainings have in common, the most similar first."""
+    data, model, sampler = cell[:3]
+    return [(device, data, model, sampler), (device, data, sampler), (device, data), (device,)]

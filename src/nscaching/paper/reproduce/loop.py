@@ -7,16 +7,18 @@ from pathlib import Path
 
 import torch
 
-from nscaching.errors import Stopped, UserError
-from nscaching.files import write_text
+from nscaching.errors import Stopped, UserError, flag
+from nscaching.files import read_text, write_text
 from nscaching.paper.published import PaperTable
-from nscaching.paper.reproduce import markdown
-from nscaching.paper.reproduce.cell_training import ReproduceListener, clear, train_cell
+from nscaching.paper.reproduce.cell_training import (
+    ReproduceListener,
+    expected_seconds,
+    train_cell,
+)
 from nscaching.paper.reproduce.plan import Training, plan
-from nscaching.paper.reproduce.results import Line, Results
-from nscaching.paper.reproduce.rows import Row, Summary, rows, summaries
+from nscaching.paper.reproduce.results import Results
 from nscaching.paper.reproduce.selection import Selection
-from nscaching.paper.reproduce.time_left import expected_seconds
+from nscaching.paper.reproduce.table import MADE, Row, Summary, markdown, rows, summaries
 from nscaching.runs.duration import duration
 from nscaching.runs.layout import CARD
 
@@ -36,15 +38,13 @@ class Outcome:
 
     @property
     def page(self) -> Path:
-        """The file of the table."""
         return self.results.folder / f"{self.results.table.name}.md"
 
     def write(self) -> None:
         """Make the table of all results that there are now."""
         self.rows = rows(self.results, self.wanted)
         self.summaries = summaries(self.results.table, self.rows)
-        markdown.check_own(self.page)
-        write_text(self.page, markdown.markdown(self.results, self.rows, self.summaries))
+        write_text(self.page, markdown(self.results, self.rows, self.summaries))
 
 
 def reproduce(
@@ -60,8 +60,9 @@ def reproduce(
     """
     listener = listener or ReproduceListener()
     outcome = Outcome(Results(out, table), plan(table, selection))
-    results = outcome.results
-    markdown.check_own(outcome.page)
+    results, page = outcome.results, outcome.page
+    if page.exists() and not read_text(page).startswith(MADE):
+        raise UserError(f"{page} was not made by nscaching reproduce; choose another {flag('out')}")
     if table_only and not results.list:
         raise UserError(f"{results.path}: there are no results yet to make a table of")
     if not table_only:
@@ -86,17 +87,15 @@ def _train_missing(outcome: Outcome, listener: ReproduceListener) -> None:
     done = set(wanted) - set(missing)
     listener.note(f"{len(wanted)} trainings in all, {len(done)} of them done already")
     for training in done:
-        clear(results.checkpoints(training))  # left by a process that was killed too early
+        results.clear(training)  # left by a process that was killed too early
     failed: set[Training] = set()
     for i, training in enumerate(missing):
         place = f"{i + 1}/{len(missing)} {training}"
-        if listener.late:
-            listener.note(f"{place}: not begun; the time limit is reached")
-            outcome.left = len(missing) - i
-            return
-        if results.checkpoints(training).files():
-            listener.note(f"{place}: resumes where it stopped")
         try:
+            if listener.late:
+                raise Stopped("not begun")
+            if results.checkpoints(training).files():
+                listener.note(f"{place}: resumes where it stopped")
             if starts := failed.intersection(training.starts):
                 raise UserError(f"its start failed: {starts.pop()}")
             name = f"{place}{_time_left(missing[i:], results)}"
@@ -113,11 +112,14 @@ def _train_missing(outcome: Outcome, listener: ReproduceListener) -> None:
             return
         else:
             results.add(line)
-            clear(results.checkpoints(training))
+            results.clear(training)
             outcome.trained += 1
             outcome.write()
-            measured = _measured(results.table, line)
-            listener.note(f"{place}: {measured}{_time_left(missing[i + 1 :], results)}")
+            first = results.table.measures[0]
+            value = first.text(line["test"][first.name] * first.scale)
+            seconds = f"{line['train_seconds']:.1f} s of training, {line['seconds']:.1f} s in all"
+            kernels = f"{line['record']['kernels']} kernels{_time_left(missing[i + 1 :], results)}"
+            listener.note(f"{place}: test {first.heading} {value}, {seconds}, {kernels}")
         if listener.stop() and not listener.late:
             raise Stopped("stopped")
         if torch.cuda.is_available():
@@ -126,20 +128,12 @@ def _train_missing(outcome: Outcome, listener: ReproduceListener) -> None:
 
 def _missing(wanted: Sequence[Training], results: Results) -> list[Training]:
     """Return the trainings to do: those without a result, and their starts without a folder."""
-    new = results.missing(wanted)
-    starts = {start for training in new for start in training.starts}
-    gone = [start for start in starts if not (results.start_folder(start) / CARD).is_file()]
-    to_train = {*new, *gone}
-    return [training for training in wanted if training in to_train]
+    missing = set(results.missing(wanted))
+    starts = {start for training in missing for start in training.starts}
+    missing |= {start for start in starts if not (results.start_folder(start) / CARD).is_file()}
+    return [training for training in wanted if training in missing]
 
 
 def _time_left(trainings: Sequence[Training], results: Results) -> str:
     seconds = expected_seconds(trainings, results) if trainings else None
     return "" if seconds is None else f"; about {duration(seconds)} left for all"
-
-
-def _measured(table: PaperTable, line: Line) -> str:
-    first = table.measures[0]
-    value = first.text(line["test"][first.name] * first.scale)
-    seconds = f"{line['train_seconds']:.1f} s of training, {line['seconds']:.1f} s in all"
-    return f"test {first.heading} {value}, {seconds}, {line['record']['kernels']} kernels"

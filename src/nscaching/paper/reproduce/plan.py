@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nscaching.config import TrainConfig
 from nscaching.data import datasets
@@ -23,19 +23,15 @@ PROTOCOLS: dict[presets.Variant, str] = {
     "paper": "paper's protocol",
     "cache": "tuned for the cache",
 }
-
 PRETRAINED, GENERATOR = "pretrained", "generator"
 """A short Bernoulli training that others start from: with the settings of the model's own preset,
 or with the dimension and norm that a generator must share with its model."""
 STARTS_FROM = (PRETRAINED, GENERATOR)
-
 PARTS = ("settings", "pretraining", "generator_pretraining")
 """Settings in a line of results: of the training, and of the trainings that it started from."""
-
 WITH_START = ("nscaching", "kbgan", "igan")
 WITH_GENERATOR = ("kbgan", "igan")
 TUNED_FOR_CACHE = ("nscaching", "bernoulli")
-
 # Settings in which trainings of one cell may differ: the seed, and where a training runs.
 NOT_COMPARED = ("seed", "device", "kernels", "threads", "pretrain", "generator_pretrain")
 
@@ -53,7 +49,6 @@ class Cell(NamedTuple):
 
     @property
     def settings(self) -> str:
-        """The protocol in words."""
         return PROTOCOLS.get(self.protocol, self.protocol)
 
     def __str__(self) -> str:
@@ -76,23 +71,16 @@ class Training:
     @property
     def configs(self) -> dict[str, TrainConfig]:
         """All settings, under the names that a line of results has for them."""
-        return {
-            part: training.config
-            for part, training in zip(PARTS, (self, *self.starts), strict=False)
-        }
+        configs = [training.config for training in (self, *self.starts)]
+        return dict(zip(PARTS, configs, strict=False))
 
     @cached_property
     def fingerprint(self) -> str:
-        """Equal for trainings of equal settings, whatever their seed and machine."""
-        return _fingerprint(self.configs)
+        return fingerprint(self.configs)
 
 
-def fingerprint(line: dict[str, Any]) -> str:
-    """Return the fingerprint of a line's settings; a setting that is missing had its default."""
-    return _fingerprint({p: TrainConfig.from_dict(line[p], p) for p in PARTS if p in line})
-
-
-def _fingerprint(configs: dict[str, TrainConfig]) -> str:
+def fingerprint(configs: dict[str, TrainConfig]) -> str:
+    """Return a text that is equal for equal settings, whatever the seed and the machine."""
     compared = {
         part: {k: v for k, v in config.to_dict().items() if k not in NOT_COMPARED}
         for part, config in configs.items()
@@ -101,7 +89,6 @@ def _fingerprint(configs: dict[str, TrainConfig]) -> str:
 
 
 def paper_epochs(sampler: str) -> int:
-    """Return the epochs that the paper trains a sampler for."""
     return 3000 if sampler == "bernoulli" else 1000
 
 
@@ -123,16 +110,15 @@ def plan(table: PaperTable, selection: Selection) -> list[Training]:
 
 def _trainings(selection: Selection, cell: Cell, seed: int) -> Iterator[Training]:
     """Make the trainings of one sampler: one, or one for each start."""
-    sampler = cell.sampler
+    sampler, tuned = cell.sampler, cell.protocol == "cache"
     if sampler == PRETRAINED:
         yield _pretraining(selection, cell, seed)
         return
-    if cell.protocol == "cache" and sampler not in TUNED_FOR_CACHE:
+    if tuned and sampler not in TUNED_FOR_CACHE:
         return
     config = _config(selection, cell, seed)
-    epochs = paper_epochs(sampler)
-    if cell.protocol == "cache" and sampler != "bernoulli":
-        epochs = config.epochs  # tuned, too
+    # The preset of the cache has its own number of epochs.
+    epochs = config.epochs if tuned and sampler != "bernoulli" else paper_epochs(sampler)
     config = config.changed(sampler=sampler, epochs=selection.epochs or epochs)
     for start in (selection.starts or Selection.starts) if sampler in WITH_START else ("",):
         starts = []
@@ -149,30 +135,22 @@ def _pretraining(
 ) -> Training:
     """Make the short training of a start; a generator has the shape of the model it serves."""
     epochs = min(selection.epochs or selection.pretrain_epochs, selection.pretrain_epochs)
-    own = _config(selection, cell, seed)
-    own = own.changed(sampler="bernoulli", epochs=epochs)
+    own = _config(selection, cell, seed).changed(sampler="bernoulli", epochs=epochs)
     config = own.changed(dim=like.dim, norm=like.norm) if like else own
-    name = PRETRAINED if config == own else GENERATOR
-    return Training(cell._replace(sampler=name), config)
+    return Training(cell._replace(sampler=PRETRAINED if config == own else GENERATOR), config)
 
 
 def _config(selection: Selection, cell: Cell, seed: int) -> TrainConfig:
-    """Return the settings of a cell's preset, with those of the selection."""
     folder = user_path(selection.presets) if selection.presets else presets.FOLDER
-    name = f"{cell.data}-{cell.model}".lower()
-    try:
-        data, config = presets.load(name, cell.protocol, folder, selection.trust)
-    except UserError as error:
-        if name in presets.names(folder) or not folder.is_dir():
-            raise
-        raise UserError(
-            f"{error}; or give {flag('presets')} FOLDER with {name}.toml in it"
-        ) from None
+    name, known = f"{cell.data}-{cell.model}".lower(), presets.names(folder)
+    if folder.is_dir() and name not in known:
+        cure = f"or give {flag('presets')} FOLDER with {name}.toml in it"
+        raise UserError(f"{unknown('preset', name, known)}; {cure}")
+    data, config = presets.load(name, cell.protocol, folder, selection.trust)
     if (_data(data), MODELS.canonical(config.model)) != (cell.data, cell.model):
         raise UserError(f"{folder / name}.toml is for {config.model} on {data}")
     device = config.device if selection.device == "auto" else selection.device
-    every = selection.validate_every
-    return config.changed(validate_every=every, seed=seed, device=device)
+    return config.changed(validate_every=selection.validate_every, seed=seed, device=device)
 
 
 def _data(name: str) -> str:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nscaching.errors import UserError
-from nscaching.files import FolderLock, writing
+from nscaching.config import TrainConfig
+from nscaching.errors import UserError, reading
+from nscaching.files import FolderLock, append_lines, regular_file, sync, writing
 from nscaching.paper.published import TABLES, PaperTable
-from nscaching.paper.reproduce.plan import Cell, Training, fingerprint
+from nscaching.paper.reproduce.plan import PARTS, Cell, Training, fingerprint
 from nscaching.runs.checkpoints import Checkpoints
 
 Line = dict[str, Any]
@@ -37,16 +38,16 @@ class Result:
 
     @classmethod
     def of(cls, line: Line, file: Path) -> Result:
-        """Check a line."""
+        """Check a line; a setting that the line does not name had its default."""
         cell = Cell(*(line[name] for name in Cell._fields))
-        data = line.get("data_fingerprint", "")
-        numbers = [line[name] for name in NUMBERS] + list(line["test"].values())
-        numbers.append(line["settings"]["epochs"])
+        data, epochs = line.get("data_fingerprint", ""), line["settings"]["epochs"]
+        numbers = [*(line[name] for name in NUMBERS), *line["test"].values(), epochs]
         texts = [*cell, line["device"], data, line.get("date", "")]
         sound = all(isinstance(number, int | float) for number in numbers)
         if not (sound and all(isinstance(text, str) for text in texts)):
             raise TypeError
-        return cls(line, cell, fingerprint(line), data, file)
+        configs = {part: TrainConfig.from_dict(line[part], part) for part in PARTS if part in line}
+        return cls(line, cell, fingerprint(configs), data, file)
 
 
 class Results:
@@ -76,9 +77,12 @@ class Results:
 
     @property
     def left_out(self) -> dict[str, int]:
-        """How many results are on other data, by data set."""
-        data = self.data
-        return Counter(r.cell.data for r in self.list if r.data != data[r.cell.data])
+        return Counter(r.cell.data for r in self.list if r.data != self.data[r.cell.data])
+
+    @property
+    def notes(self) -> list[str]:
+        counts = self.left_out.items()
+        return [f"{name}: {count} trainings on other data are left out" for name, count in counts]
 
     @property
     def files(self) -> list[Path]:
@@ -91,12 +95,17 @@ class Results:
         return [t for t in trainings if (t.cell, t.config.seed, t.fingerprint) not in done]
 
     def start_folder(self, training: Training) -> Path:
-        """Return the run folder of a training that others start from."""
         return self.folder / "pretrain" / self._name(training)
 
     def checkpoints(self, training: Training) -> Checkpoints:
-        """Return the checkpoints of a training that may have been stopped."""
         return Checkpoints(self.folder / "unfinished" / self._name(training))
+
+    def clear(self, training: Training) -> None:
+        """Remove the checkpoints of a finished training, and the folders that are then empty."""
+        run = self.checkpoints(training).folder.parent
+        shutil.rmtree(run, ignore_errors=True)
+        with suppress(OSError):  # missing, or not empty
+            run.parent.rmdir()
 
     def _name(self, training: Training) -> str:
         """Return a folder name, which differs for other settings and for other data."""
@@ -114,11 +123,10 @@ class Results:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = FolderLock(self.folder)
         try:
-            whole, broken = _whole_lines(self.path)
+            lines = _whole_lines(self.path)
             with writing(self.path), self.path.open("ab") as file:
-                if broken:
-                    file.truncate(len(whole))
-                elif whole and not whole.endswith(b"\n"):
+                file.truncate(len(b"\n".join(lines)))
+                if any(lines[-1:]):
                     file.write(b"\n")
             yield
         finally:
@@ -126,16 +134,13 @@ class Results:
 
     def add(self, line: Line) -> None:
         """Write a line to the disk itself, before anything else begins."""
-        with writing(self.path), self.path.open("ab") as file:
-            file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_lines(self.path, [line])
+        sync(self.path)
         self.list.append(Result.of(line, self.path))
 
 
 def _read(path: Path) -> Iterator[Result]:
-    whole, _ = _whole_lines(path)
-    for number, text in enumerate(whole.split(b"\n"), 1):
+    for number, text in enumerate(_whole_lines(path), 1):
         try:
             if text:
                 yield Result.of(json.loads(text), path)
@@ -146,15 +151,12 @@ def _read(path: Path) -> Iterator[Result]:
             raise UserError(f"{path}:{number}: {reason}") from error
 
 
-def _whole_lines(path: Path) -> tuple[bytes, bytes]:
-    """Return the whole lines of a file, and the rest if the writing of a line was cut short."""
-    try:
-        content = path.read_bytes() if path.exists() else b""
-    except OSError as error:
-        raise UserError(f"{path}: cannot read it: {error.strerror}") from error
-    whole, newline, last = content.rpartition(b"\n")
+def _whole_lines(path: Path) -> list[bytes]:
+    """Return the lines of a file without the last one if its writing was cut short."""
+    with reading(path):
+        *lines, last = regular_file(path).read_bytes().split(b"\n") if path.exists() else [b""]
     try:
         json.loads(last or b"0")
     except (ValueError, RecursionError):
-        return whole + newline, last
-    return content, b""
+        return lines
+    return [*lines, last]

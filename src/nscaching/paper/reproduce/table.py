@@ -1,11 +1,12 @@
-"""Results to rows of a table: our value, the paper's, and the difference."""
+"""Results as a table: our values, the paper's and the differences, and the Markdown page."""
 
+import itertools
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from nscaching.paper.presets import Variant
 from nscaching.paper.published import MISPRINTS, Measure, PaperTable
 from nscaching.paper.reproduce.plan import (
     GENERATOR,
@@ -17,12 +18,19 @@ from nscaching.paper.reproduce.plan import (
     paper_epochs,
 )
 from nscaching.paper.reproduce.results import Line, Result, Results
+from nscaching.runs import escaping
 from nscaching.runs.duration import duration
+
+Summary = dict[str, Any]
+"""How often nscaching's rows of one kind are at or above the paper and our own Bernoulli."""
 
 FAR_BELOW = 0.03
 # The order of rows; what is not named comes last.
 SAMPLERS = (PRETRAINED, "bernoulli", "kbgan", "nscaching", "igan")
 STARTS = ("", "scratch", "pretrain")
+SCRATCH = ("nscaching", "scratch")
+TEMPLATE = Path(__file__).with_name("table.md")
+MADE = "<!-- Made by nscaching reproduce"
 
 
 @dataclass(frozen=True)
@@ -43,19 +51,16 @@ class Figure:
 
     @property
     def papers(self) -> str:
-        """The paper's value, as the paper prints it."""
         return self.measure.text(self.paper)
 
     @property
     def difference(self) -> float | None:
-        """Our value minus the paper's."""
         if self.paper is None or self.note:
             return None
         return round(self.ours - self.paper, self.measure.digits)
 
     @property
     def signed(self) -> str:
-        """The difference with its sign."""
         return self.measure.text(self.difference, "+")
 
     @property
@@ -93,8 +98,11 @@ class Row:
         return epochs if sampler != PRETRAINED and epochs < paper_epochs(sampler) else 0
 
     @property
+    def few(self) -> str:
+        return f"{self.short:,} epochs only: fewer than in the paper." if self.short else ""
+
+    @property
     def verdict(self) -> str:
-        """How the row compares with the paper."""
         if self.first.difference is None:
             return "–"
         if not self.first.share_below:
@@ -102,7 +110,6 @@ class Row:
         return f"below by {self.first.share_below:.1%}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
         names = ("ours", "spread", "paper", "difference", "note")
         return {
             **self.cell._asdict(),
@@ -117,36 +124,37 @@ class Row:
         }
 
 
-def rows(results: Results, wanted: Iterable[Training] = ()) -> list[Row]:
+def rows(results: Results, wanted: Sequence[Training] = ()) -> list[Row]:
     """Return a row for each cell that was trained, in the paper's order.
 
     A row has one choice of settings: those that are wanted, or else the latest. A training for
     another table is shown where this table has a place for it.
     """
-    wanted, table = list(wanted), results.table
+    table = results.table
     preferred = {(training.cell, training.fingerprint) for training in wanted}
-    shown = {(data, model) for data in table.data for model in table.models}
     own = [result.cell for result in results.list if result.file == results.path]
-    for cell in [*own, *(training.cell for training in wanted)]:
-        if cell.sampler not in STARTS_FROM:
-            shown.add((cell.data, cell.model))
+    own += [training.cell for training in wanted]
+    shown = {
+        *itertools.product(table.data, table.models),
+        *(cell[:2] for cell in own if cell.sampler not in STARTS_FROM),
+    }
     groups: dict[Cell, list[Result]] = {}
     for result in results.counted:
-        cell = result.cell
-        if cell.sampler != GENERATOR and (cell.data, cell.model) in shown:
-            groups.setdefault(cell, []).append(result)
+        if result.cell.sampler != GENERATOR and result.cell[:2] in shown:
+            groups.setdefault(result.cell, []).append(result)
     made = []
-    for cell, group in groups.items():
+    for cell in sorted(groups, key=lambda cell: _place(table, cell)):
+        group = groups[cell]
         candidates = [r for r in group if (cell, r.settings) in preferred] or group
         settings = candidates[-1].settings
         lines = {r.line["seed"]: r.line for r in group if r.settings == settings}
         made.append(_row(table, cell, dict(sorted(lines.items()))))
-    return sorted(made, key=lambda row: _place(table, row.cell))
+    return made
 
 
 def _row(table: PaperTable, cell: Cell, lines: dict[int, Line]) -> Row:
     figures = []
-    published = cell.data, cell.model, cell.sampler, cell.start
+    published = cell[:4]
     for measure in table.measures:
         values = [line["test"][measure.name] * measure.scale for line in lines.values()]
         figures.append(
@@ -169,64 +177,79 @@ def _place(table: PaperTable, cell: Cell) -> list[int]:
     ]
 
 
-@dataclass(frozen=True)
-class Summary:
-    """How often nscaching's rows of one kind are at or above the paper and our own Bernoulli."""
-
-    sampler: str
-    start: str
-    protocol: Variant
-    in_paper: int
-    compared: int
-    at_or_above: int
-    far_below: tuple[str, ...]
-    """Cells more than 3% below the paper."""
-    against_bernoulli: int
-    above_bernoulli: int
-    seconds: float
-    """Seconds of training all cells once."""
-
-    def __str__(self) -> str:
-        far = "; ".join(self.far_below) or "none"
-        return (
-            f"{self.sampler}, {self.start}, {PROTOCOLS.get(self.protocol, self.protocol)}: "
-            f"at or above the paper in {self.at_or_above} of {self.compared} cells "
-            f"(the paper has {self.in_paper}); more than 3% below: {far}; "
-            f"above our own Bernoulli in {self.above_bernoulli} of {self.against_bernoulli}; "
-            f"{duration(self.seconds)} of training, each cell once"
-        )
-
-
 def summaries(table: PaperTable, found: Sequence[Row]) -> list[Summary]:
     """Return a summary for each kind (start and protocol) of nscaching's rows."""
-    kinds: dict[tuple[str, str], list[Row]] = {}
+    kinds: dict[Cell, list[Row]] = {}
     for row in sorted(found, key=lambda row: _place(table, row.cell)[3:]):
         if row.cell.sampler == "nscaching":
-            kinds.setdefault((row.cell.start, row.cell.protocol), []).append(row)
-    return [_summary(table, found, mine) for mine in kinds.values()]
+            kinds.setdefault(row.cell._replace(data="", model=""), []).append(row)
+    return [_summary(table, found, kind, mine) for kind, mine in kinds.items()]
 
 
-def _summary(table: PaperTable, found: Sequence[Row], mine: Sequence[Row]) -> Summary:
-    _, _, sampler, start, protocol = mine[0].cell
+def _summary(table: PaperTable, found: Sequence[Row], kind: Cell, mine: list[Row]) -> Summary:
     compared = [row for row in mine if row.first.difference is not None]
     # Settings tuned for the cache may not suit Bernoulli: the better of its own two counts.
-    rivals: dict[tuple[str, str], float] = {}
+    rivals: dict[tuple[str, ...], float] = {}
     for row in found:
-        if row.cell.sampler == "bernoulli" and row.cell.protocol in ("paper", protocol):
-            key = row.cell[:2]
-            rivals[key] = max(row.first.ours, rivals.get(key, 0.0))
+        if row.cell.sampler == "bernoulli" and row.cell.protocol in ("paper", kind.protocol):
+            rivals[row.cell[:2]] = max(row.first.ours, rivals.get(row.cell[:2], 0.0))
     contests = [row.first.ours > rivals[row.cell[:2]] for row in mine if row.cell[:2] in rivals]
-    return Summary(
-        *(sampler, start, protocol),
-        in_paper=sum(row[2:] == (sampler, start) for row in table.published),
-        compared=len(compared),
-        at_or_above=sum(not row.first.share_below for row in compared),
-        far_below=tuple(
+    return {
+        **{name: getattr(kind, name) for name in ("sampler", "start", "protocol")},
+        "in_paper": sum(row[2:] == kind[2:4] for row in table.published),
+        "compared": len(compared),
+        "at_or_above": sum(not row.first.share_below for row in compared),
+        "far_below": [
             f"{row.cell.model} on {row.cell.data} ({row.first.share_below:.1%})"
             for row in compared
             if row.first.share_below > FAR_BELOW
-        ),
-        against_bernoulli=len(contests),
-        above_bernoulli=sum(contests),
-        seconds=sum(row.seconds for row in mine),
+        ],
+        "against_bernoulli": len(contests),
+        "above_bernoulli": sum(contests),
+        "seconds": sum(row.seconds for row in mine),
+    }
+
+
+def sentence(summary: Summary) -> str:
+    start, protocol = summary["start"], summary["protocol"]
+    return (
+        f"{summary['sampler']}, {start}, {PROTOCOLS.get(protocol, protocol)}: "
+        f"at or above the paper in {summary['at_or_above']} of {summary['compared']} cells "
+        f"(the paper has {summary['in_paper']}); "
+        f"more than 3% below: {'; '.join(summary['far_below']) or 'none'}; above our own "
+        f"Bernoulli in {summary['above_bernoulli']} of {summary['against_bernoulli']}; "
+        f"{duration(summary['seconds'])} of training, each cell once"
+    )
+
+
+def markdown(results: Results, rows: Sequence[Row], summaries: Sequence[Summary]) -> str:
+    """Return the page of the table; names from a file that others made are escaped."""
+    from jinja2 import Environment, StrictUndefined
+
+    # Markdown, not HTML: the filter ``name`` escapes.
+    environment = Environment(  # noqa: S701
+        undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
+    )
+    environment.filters["name"] = escaping.markdown
+    by_data: dict[str, list[Row]] = {}
+    for row in rows:
+        by_data.setdefault(row.cell.data, []).append(row)
+    in_order = itertools.chain.from_iterable(by_data.values())
+    notes = [note for row in in_order for note in (*(f.note for f in row.figures), row.few) if note]
+    machines = {
+        f"{line['device']}, nscaching {line.get('nscaching')}, PyTorch {line.get('torch')}"
+        for line in (result.line for result in results.list)
+    }
+    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        made=MADE,
+        table=results.table,
+        files=[path.name for path in results.files],
+        protocols=PROTOCOLS,
+        scratch={r.cell[:2]: r.first.papers for r in rows if r.cell[2:4] == SCRATCH},
+        by_cell={row.cell: row for row in rows},
+        by_data=by_data,
+        summaries=map(sentence, summaries),
+        notes=list(dict.fromkeys(notes)),
+        left_out=results.notes,
+        machines=sorted(machines),
     )

@@ -1,0 +1,150 @@
+"""What ``train`` does: training with a progress bar, stopped by SIGINT or SIGTERM."""
+
+from collections.abc import Callable
+from functools import partial
+
+from nscaching.cli.loading import describe_graph, load_graph
+from nscaching.cli.progress import TrainingDisplay
+from nscaching.cli.signals import Signals
+from nscaching.cli.tables import HEADINGS, cells, note, print_json, print_table, say
+from nscaching.cli.verbs.compare import summary
+from nscaching.cli.verbs.train import Train
+from nscaching.config import TrainConfig
+from nscaching.data.graph import KnowledgeGraph
+from nscaching.errors import UserError, as_flag, user_path
+from nscaching.kernels.dispatch import choose_device
+from nscaching.models import MODELS
+from nscaching.paper import presets
+from nscaching.registry import refuse_outside_code
+from nscaching.runs.folder import RunFolder, default_out, resume_command
+from nscaching.runs.layout import REPORT
+from nscaching.runs.run import Run
+from nscaching.runs.settings import read_record
+from nscaching.samplers import SAMPLERS
+from nscaching.training.memory import Statement, readable
+from nscaching.training.objective import choose_objective
+from nscaching.training.train import differences, resume, train
+
+# The flags that go with --resume: none of them changes the steps that are done.
+RESUMABLE = {"epochs", "device", "kernels", "threads"}
+RESUMABLE |= {"resume", "checkpoint_every", "trust", "json"}
+
+
+def watched(
+    work: Callable[..., Run], config: TrainConfig, left: str = "; nothing was written"
+) -> Run:
+    """Train or resume with a progress bar, which ``work`` takes as its listener."""
+    name = f"{config.model} {config.sampler}"
+    with Signals() as signals, TrainingDisplay(name, config, signals, left) as display:
+        run = work(listener=display)
+        signals.check(f"stopped; {run.path} is finished")
+    return run
+
+
+def train_run(verb: Train) -> None:
+    """Train with a progress bar, and print the results."""
+    if verb.config and not verb.trust:
+        settings = verb.settings.to_dict()  # flags are trust enough
+        refuse_outside_code(verb.config, {n: settings[n] for n in settings.keys() - verb.given})
+    if not verb.where:
+        raise UserError("say what to train on: a known data set, a folder or a file")
+    _check(verb)
+    graph = load_graph(verb.where, verb.labels, verb.split_seed, verb.literals)
+    describe_graph(graph)
+    _note_differences(verb, graph)
+    out = verb.out or default_out(graph, verb.settings)
+    if verb.dry_run:
+        _dry_run(verb, graph, str(out))
+        return
+    work = partial(train, graph, verb.settings, out=out, overwrite=verb.overwrite)
+    work = partial(work, probes=verb.probes, checkpoint_every=verb.checkpoint_every)
+    _print_run(watched(work, verb.settings), verb.json)
+
+
+def resume_run(verb: Train) -> None:
+    """Resume a training run; refuse flags that would make it another one."""
+    if verb.where:
+        raise UserError(f"--resume takes the data from the run folder: leave out {verb.where}")
+    for name in verb.given:
+        if name not in RESUMABLE:
+            raise UserError(
+                f"--resume takes all settings from the run folder: leave out {as_flag(name)}"
+            )
+    changed = verb.chosen(verb.settings.flat())
+    _, config = RunFolder(verb.resume).read_config(verb.trust)
+    options = {"trust": verb.trust, "checkpoint_every": verb.checkpoint_every, **changed}
+    run = watched(
+        partial(resume, verb.resume, **options),
+        config.changed(epochs=changed.get("epochs", config.epochs)),
+        f"; to resume: {resume_command(verb.resume)}",
+    )
+    _print_run(run, verb.json)
+
+
+def _check(verb: Train) -> None:
+    """Find mistakes in the settings before the data are loaded."""
+    config = verb.settings
+    for name in (config.model, config.gan.generator):
+        MODELS.get(name)
+    SAMPLERS.get(config.sampler)
+    choose_objective(config, MODELS.get(config.model))
+    choose_device(config.device)
+    if verb.out:
+        RunFolder(verb.out).check_free(verb.overwrite)
+    verb.probes.check(config)
+
+
+def _note_differences(verb: Train, graph: KnowledgeGraph) -> None:
+    """Note what keeps the run of a file from coming out the same, or a preset from fitting."""
+    if verb.config:
+        file = user_path(verb.config)
+        for difference in differences(read_record(file), graph, verb.settings):
+            note(f"note: the run of {file} will not come out the same: its {difference}")
+    if verb.preset:
+        data, tuned = presets.load(*presets.parse(verb.preset))
+        theirs = f"{tuned.model} on {data}"
+        ours = f"{verb.settings.model} on {graph.name}"
+        if theirs.casefold() != ours.casefold():
+            note(f"note: --preset {verb.preset} was tuned for {theirs}, not for {ours}")
+
+
+def _dry_run(verb: Train, graph: KnowledgeGraph, out: str) -> None:
+    """Print the memory and disk that training needs; raise an error if they do not suffice."""
+    found = Statement(graph, verb.settings, user_path(out), len(verb.probes.snapshots))
+    print_memory(found, verb.json)
+    found.check()
+
+
+def print_memory(found: Statement, as_json: bool) -> None:
+    """Print what a training run would need, and what is available."""
+    if as_json:
+        print_json(found.to_dict())
+        return
+    for place in found.places:
+        mine = [item for item in found.items if item.place == place]
+        rows = [[item.what, readable(item.bytes)] for item in mine]
+        available = found.available[place]
+        rows.append(["peak", readable(found.peak(place))])
+        rows.append(["available", "unknown" if available is None else readable(available)])
+        print_table([place, "needs"], rows)
+    say("the peak is the sum of all items; of the transient ones only the largest counts")
+
+
+def _print_run(run: Run, as_json: bool) -> None:
+    """Print the results of a training run."""
+    figures = summary(run)
+    if as_json:
+        print_json(figures)
+        return
+    rows = [[s, *cells(figures[s])] for s in ("valid", "test") if figures[s]]
+    title = f"{run.config.model} with {run.config.sampler} on {run.graph.name}"
+    if rows:
+        print_table(["split", *HEADINGS.values()], rows, title)
+    best = "was best" if figures["valid"] else "was kept"
+    say(
+        f"epoch {run.best_epoch} of {figures['epochs']} {best}; "
+        f"{run.train_seconds:.1f} s of training",
+        f"run folder: {run.path}",
+    )
+    if run.path is not None and (run.path / REPORT).is_file():
+        say(f"report: {run.path / REPORT}")

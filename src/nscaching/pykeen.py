@@ -210,7 +210,6 @@ COMPILED: dict[type, type[_Scores]] = {
 
 
 def scores_of(model: PykeenModel) -> _Scores:
-    """Return what scores the candidates of a refresh."""
     if not isinstance(model, ERModel) or len(model.entity_representations) != 1:
         return _Scores(model)
     interaction: Any = model.interaction

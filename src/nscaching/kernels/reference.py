@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -68,6 +69,9 @@ class Kernels:
     def __init__(self, reason: str = "asked for") -> None:
         self.reason = reason
         """Why this path runs, for the user to read."""
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self  # copies share threads, and memory for one call at a time
 
     def compile_seconds(self) -> float:
         """Return the seconds that this process has compiled, as far as they are known."""

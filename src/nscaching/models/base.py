@@ -153,7 +153,6 @@ class Model(nn.Module, ABC):
         return torch.cat([self._score_piece(side, a, r, c, table) for a, r, c in pieces])
 
     def _piece_size(self, candidates: Tensor) -> int:
-        """Return how many queries to score at once."""
         row_bytes = 4 * candidates.shape[1] * self.entity.shape[1]
         return max(1, PIECE_BYTES[candidates.device.type] // max(1, row_bytes))
 

@@ -111,9 +111,7 @@ class SimplE(Bilinear):
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Return ½[h_T∘r⁻¹ | h_H∘r] for the tail, ½[t_T∘r | t_H∘r⁻¹] for the head."""
         as_head, as_tail = self.entity_rows(anchor).chunk(2, dim=-1)
-        r, inverse = self.relation_rows(relation).chunk(2, dim=-1)
-        if side is Side.HEAD:
-            r, inverse = inverse, r
+        r, inverse = side.query(*self.relation_rows(relation).chunk(2, dim=-1))
         return 0.5 * torch.cat([as_tail * inverse, as_head * r], dim=-1)
 
 

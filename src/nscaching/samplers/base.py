@@ -50,10 +50,7 @@ class Sampler(ABC):
     """Whether the generator scores all entities for each triple; autograd makes its gradients."""
 
     in_torch: bool = True
-    """Whether torch does much of the work; if not, compiled loops get all threads of a CPU.
-
-    With ``filter_known`` torch does so in any case.
-    """
+    """Whether torch does much of the work; if not, compiled loops get all threads of a CPU."""
 
     usual_count: ClassVar[int] = 1
     """Negatives of each triple, unless the configuration says how many."""

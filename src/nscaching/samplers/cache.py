@@ -1,9 +1,8 @@
 """The negative cache of NSCaching (Zhang et al., 2019), for any PyTorch training loop."""
 
-import copy
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -207,13 +206,6 @@ class NegativeCache:
             f"n2={self.settings.n2}, {self.nbytes / 2**20:.1f} MiB on {self.device})"
         )
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # Copies share the kernels, which hold threads and memory for one call at a time.
-        memo[id(self.kernels)] = self.kernels
-        copied = type(self).__new__(type(self))
-        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        return copied
-
     def state_dict(self) -> dict[str, Tensor]:
         """Return the cached entities and the state of the random numbers, as tensors."""
         rows = {f"{side.value}_cache": ids for side, ids in self.rows.items()}
@@ -296,17 +288,14 @@ class NegativeCache:
         rows = torch.arange(len(key), device=self.device)  # those that may have an excluded entity
         for redraw in range(FILL_ROUNDS + 1):
             excluded = asked.excluded(side, key[rows], entities[rows])
-            if excluded is None:
-                break
+            if excluded is None or not excluded.any():
+                return entities
             left = excluded.any(1)
             rows, excluded = rows[left], excluded[left]
-            if not len(rows):
-                break
             if redraw < FILL_ROUNDS:
                 fresh = draws.random_entities(*entities.shape)[rows]
                 entities[rows] = torch.where(excluded, fresh, entities[rows])
-            else:
-                entities[rows] = draws.choose_entities(side, key[rows], n1)
+        entities[rows] = draws.choose_entities(side, key[rows], n1)
         return entities
 
 

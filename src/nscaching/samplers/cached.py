@@ -57,7 +57,6 @@ class NSCaching(Sampler):
         return self.cache.draw(batch, model, self.count)
 
     def update(self, batch: Batch, model: Model) -> None:
-        """Refresh the head cache and the tail cache of the batch (step 8, Algorithm 3)."""
         if self.refreshing:
             self.cache.update(batch, model)
 

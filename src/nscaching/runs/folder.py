@@ -17,12 +17,18 @@ from nscaching.data.graph import KnowledgeGraph, Source
 from nscaching.errors import UserError, flag, user_path
 from nscaching.evaluation.ranking import METRICS as RANKING_METRICS
 from nscaching.probes import ProbeConfig
-from nscaching.probes.files import SCORES, remove_snapshots
+from nscaching.probes.files import SCORES, SNAPSHOT, SNAPSHOTS, remove_snapshots
 from nscaching.registry import outside_code, refuse_outside_code
-from nscaching.runs.checkpoints import Checkpoints
-from nscaching.runs.graph_files import read_graph, write_graph
-from nscaching.runs.layout import CACHE, METRICS, MODEL, check_own, has_ended
+from nscaching.runs.checkpoints import CHECKPOINT, CHECKPOINTS, Checkpoints
+from nscaching.runs.graph_files import TRIPLES, VOCABULARY, read_graph, write_graph
 from nscaching.runs.settings import CONFIG, FORMAT, read_record, read_settings, write_config
+
+# The names of the files.
+METRICS = "metrics.jsonl"
+MODEL, CACHE = "model.safetensors", "cache.safetensors"
+CARD, PLOT, REPORT = "README.md", "training.png", "report.html"
+FILES = {CONFIG, METRICS, SCORES, VOCABULARY, MODEL, CACHE, TRIPLES, CARD, PLOT, REPORT}
+FOLDERS = {SNAPSHOTS: SNAPSHOT, CHECKPOINTS: CHECKPOINT}
 
 Record = dict[str, Any]
 """One line of metrics.jsonl: an epoch, or a ranking of a split."""
@@ -232,3 +238,25 @@ def _is_record(value: Any) -> bool:  # noqa: ANN401
     figures = RANKING_FIGURES if "split" in value else EPOCH_FIGURES
     numbers = [value.get(name) for name in figures]
     return all(isinstance(x, int | float) and not abs(x) > 1e300 for x in numbers)
+
+
+def has_ended(path: Path) -> bool:
+    """Say whether a training run is finished: only then the folder has a card or a plot."""
+    return any((path / name).is_file() for name in (CARD, PLOT))
+
+
+def check_own(path: Path) -> None:
+    """Refuse to overwrite a folder that is not a run folder, or that holds other files too."""
+    made = all((path / name).is_file() for name in (CONFIG, VOCABULARY))
+    if path.is_symlink() or not made:
+        raise UserError(f"{path} is not a run folder, so it is not overwritten")
+    for file in path.iterdir():
+        held = [file]
+        pattern = FOLDERS.get(file.name)
+        if pattern and file.is_dir() and not file.is_symlink():
+            held = [f for f in file.iterdir() if f.is_dir() or not pattern.fullmatch(f.name)]
+        elif file.name.removesuffix(files.PARTIAL) in FILES and not file.is_dir():
+            held = []
+        for other in held:
+            what = f"it holds {other.name}, which is no file of a run"
+            raise UserError(f"{other.parent} is not overwritten: {what}")

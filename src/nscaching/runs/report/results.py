@@ -1,4 +1,4 @@
-"""The ranking of the held-out triples, which all results of a page and the examples come from."""
+"""What the page shows of a run's results: the ranking, example predictions, and the cache."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nscaching.data.index import Ids, Longs, Side
+from nscaching.errors import UserError
 from nscaching.evaluation.classify import score_triples
 from nscaching.evaluation.ranking import Queries, Ranks, breakdown, rank
+from nscaching.runs.inspect import CachedQuery, cache_at, recorded_epochs
 from nscaching.runs.report.markup import number
 
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-MOST_RELATIONS = 1000  # that are listed
 EACH = 3  # questions with the right answer first, and questions with another one first
 TOP = 5  # answers that are shown
 LOOKED_AT = 1000  # triples among which different relations are looked for
+QUERIES = 4  # whose cache is shown
+SHOWN = 6  # entities of a cache row that are shown, and known answers
 
 
 class Ranking(NamedTuple):
     """The ranks of the triples of a split, and their metrics."""
 
     split: str
-    triples: Ids
     ranks: dict[Side, Ranks]
     figures: dict[str, Any]
     """Metrics overall, by mapping class and by relation."""
@@ -33,22 +35,21 @@ class Ranking(NamedTuple):
 
 def held_out(run: Run, progress: Callable[[int, int], None] | None = None) -> Ranking | None:
     """Rank the test triples, or else the validation triples; None if there are neither."""
-    graph = run.graph
-    split = "test" if len(graph.test) else "valid"
-    triples = graph.split(split)
+    split = "test" if len(run.graph.test) else "valid"
+    triples = run.graph.split(split)
     if not len(triples):
         return None
     ranks = run.test_ranks if split == "test" else None
     if ranks is None:
-        queries = Queries(graph, triples, device=run.model.entity.device)
+        queries = Queries(run.graph, triples, device=run.model.entity.device)
         ranks = rank(run.model, queries, progress=progress)
-    return Ranking(split, triples, ranks, breakdown(graph, triples, ranks))
+    return Ranking(split, ranks, breakdown(run.graph, triples, ranks))
 
 
 def examples(run: Run, ranking: Ranking) -> list[dict[str, Any]]:
     """Return questions chosen by seed: first those with the right answer first, then others."""
     random = np.random.default_rng(run.config.seed)
-    sides, triples = list(Side), ranking.triples
+    sides, triples = list(Side), run.graph.split(ranking.split)
     rank = np.stack([ranking.ranks[side].resolve("realistic") for side in sides])  # [2, n]
     cards = []
     for right in (True, False):
@@ -83,3 +84,43 @@ def _example(run: Run, side: Side, triple: list[int], rank: float) -> dict[str, 
         right = {"label": graph.label(answer), "score": score, "known": "", "right": True}
         found["answers"].append(right | {"place": number(rank)})
     return found | {"rank": rank}
+
+
+def cache(run: Run) -> dict[str, Any]:
+    """Return the cache of the queries of some training triples; empty for a run without a cache.
+
+    Each query has a row of its cache at the start and at the last recorded epoch; ``missing``
+    says why a row is not shown.
+    """
+    epochs = recorded_epochs(run)
+    if not epochs:
+        return {}
+    queries = _queries(run)
+    cards: list[dict[str, Any]] = []
+    for query in queries:
+        true = [run.graph.label(entity) for entity in sorted(query.known)[:SHOWN]]
+        cards.append(query.names | {"true": true, "known": len(query.known), "rows": {}})
+    missing = [] if 0 in epochs else ["The start was not recorded (--snapshots 0 does that)."]
+    for epoch in sorted({0, epochs[-1]}.intersection(epochs)):
+        try:
+            found = cache_at(run, epoch)
+        except UserError as reason:
+            missing.append(f"Not shown: {reason}.")
+            continue
+        for query, card in zip(queries, cards, strict=True):
+            entities = np.unique(found[query.side][query.key].cpu().numpy())
+            title = f"after epoch {epoch:,}" if epoch else "before"
+            card["rows"][title] = query.scored(entities)
+    return {"cards": [card for card in cards if card["rows"]], "missing": missing, "shown": SHOWN}
+
+
+def _queries(run: Run) -> list[CachedQuery]:
+    """Choose queries of training triples by seed, of different relations and both sides."""
+    triples = run.graph.train
+    rows = np.random.default_rng(run.config.seed).permutation(len(triples))[:LOOKED_AT]
+    queries = []
+    for i, row in enumerate(varied(rows, triples[rows, 1], QUERIES)):
+        side = (Side.TAIL, Side.HEAD)[i % 2]
+        head, relation, tail = triples[row].tolist()
+        queries.append(CachedQuery(run, side, side.query(head, tail)[0], relation))
+    return queries

@@ -419,8 +419,8 @@ def test_numbers_as_people_read_them():
 
 def drawn(title, points, last):
     """Return a chart of one line as SVG."""
-    found = charts.chart(title, "", [charts.Series(title, points)], last)
-    return str(page.templates().get_template("macros.html").module.chart(found))
+    found = charts.chart([charts.Series(title, points)], last)
+    return str(page.templates().get_template("macros.html").module.chart(found, title))
 
 
 @pytest.mark.parametrize(
@@ -469,8 +469,8 @@ def test_charts_of_odd_figures_stay_in_their_frame(points):
 
 
 def test_nothing_to_draw():
-    assert charts.chart("x", "", [charts.Series("x", [(1, np.nan)])], 1) == {}
-    assert charts.chart("x", "", [], 1) == {}
+    assert charts.chart([charts.Series("x", [(1, np.nan)])], 1) == {}
+    assert charts.chart([], 1) == {}
 
 
 def test_different_relations_go_first():

@@ -22,8 +22,7 @@ from nscaching.errors import Stopped, UserError
 from nscaching.evaluation import ranking as evaluation
 from nscaching.probes.files import Snapshots
 from nscaching.runs.report import charts, markup, page
-from nscaching.runs.report.page import POLICY, render
-from nscaching.runs.report.results import varied
+from nscaching.runs.report.page import POLICY, render, varied
 
 VOID = {"meta", "wbr", "line", "rect", "circle", "polyline"}
 HOSTILE = [
@@ -136,7 +135,7 @@ def test_it_says_what_the_run_found(saved):
 def test_the_ranking_of_training_is_not_made_again(monkeypatch):
     run = tiny()
     expected = render(run)
-    monkeypatch.setattr("nscaching.runs.report.results.rank", None)
+    monkeypatch.setattr("nscaching.runs.report.page.rank", None)
     assert render(run) == expected
     run.test_ranks = None
     with pytest.raises(TypeError):

@@ -1,6 +1,7 @@
 """Write names from data so that neither a terminal nor Markdown obeys what they hold."""
 
 import html
+import json
 import re
 import unicodedata
 
@@ -39,12 +40,7 @@ def json_text(text: str) -> str:
     """Return equivalent JSON without characters that a terminal would obey."""
     if text.isprintable():
         return text
-    return "".join(_json_escape(c) if c != "\n" and is_obeyed(c) else c for c in text)
-
-
-def _json_escape(character: str) -> str:
-    units = character.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
+    return "".join(json.dumps(c)[1:-1] if c != "\n" and is_obeyed(c) else c for c in text)
 
 
 def markdown(text: str) -> str:

@@ -1,16 +1,12 @@
 """Line charts of a training run against epochs: where all parts lie. The template draws SVG."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from nscaching.runs.folder import Record
 from nscaching.runs.report.markup import number
-
-if TYPE_CHECKING:
-    from nscaching.runs.run import Run
 
 Point = tuple[float, float]
 
@@ -32,22 +28,22 @@ class Series(NamedTuple):
     """Epoch whose point is drawn."""
 
 
-def panels(run: Run) -> list[tuple[str, dict[str, Any]]]:
+def panels(history: Sequence[Record], best_epoch: int) -> list[tuple[str, dict[str, Any]]]:
     """Return the charts of a run by figure: loss and MRR first, then all others."""
-    epochs = [record for record in run.history if "split" not in record]
+    epochs = [record for record in history if "split" not in record]
     recorded = dict.fromkeys(key for record in epochs for key in record)
     keys = [key for key in recorded if key not in ("epoch", "seconds")][:MOST_FIGURES]
     last = max((r["epoch"] for r in epochs if abs(r["epoch"]) < TOO_LARGE), default=1)
     drawn = [(key, chart([Series(key, _points(epochs, key))], last)) for key in keys]
     rankings = [
-        Series(label, _points([r for r in run.history if r.get("split") == split], "mrr"), mark)
-        for split, label, mark in (("valid", "validation", run.best_epoch), ("test", "test", None))
+        Series(label, _points([r for r in history if r.get("split") == split], "mrr"), mark)
+        for split, label, mark in (("valid", "validation", best_epoch), ("test", "test", None))
     ]
     drawn.insert(1, ("MRR", chart(rankings, last)))
     return [(key, panel) for key, panel in drawn if panel]
 
 
-def _points(records: Sequence[dict[str, Any]], key: str) -> list[Point]:
+def _points(records: Sequence[Record], key: str) -> list[Point]:
     """Return (epoch, figure) of the records that have such a number, an epoch once."""
     found = {
         float(record["epoch"]): float(record[key])

@@ -56,13 +56,12 @@ def write_card(run: Run, path: Path) -> None:
     environment = Environment(  # noqa: S701
         finalize=shown, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
     )
-    found = {split: run.result(split) for split in ("valid", "test")}
     text = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         run=run,
         graph=run.graph,
         command=command(run),
         quoted_name=shlex.quote(run.name),
-        results={split: result for split, result in found.items() if result is not None},
+        results={split: found for split in ("valid", "test") if (found := run.result(split))},
         count=lambda rows: f"{len(rows):,}",
         visible=lambda text: Markup(visible(text)),  # noqa: S704  (in a block of code)
     )

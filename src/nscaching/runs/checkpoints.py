@@ -43,7 +43,6 @@ class Checkpoints:
         return sorted(whole, key=lambda file: int(file.stem))
 
     def save(self, state: State) -> Path:
-        """Write a checkpoint; then remove all but this one and the one before."""
         with files.writing(self.folder):
             self.folder.mkdir(exist_ok=True)
         before = self.files()

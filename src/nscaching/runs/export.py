@@ -18,6 +18,7 @@ import torch
 
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError, flag, unknown, user_path
+from nscaching.evaluation.ranking import Progress
 from nscaching.files import check_new_file, replacing, write_tensors
 from nscaching.models import Model, finite
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, npt.NDArray[Any]]
 Floats = npt.NDArray[np.float32]
-Progress = Callable[[int, int], None]
 
 NAMES = ("entities", "labels", "relations")
 LINES = 4096  # of text between two reports of progress

@@ -209,7 +209,6 @@ class RunFolder:
         return files.read_lines(self.path / METRICS, _is_record, "metrics")
 
     def read_model(self) -> tuple[dict[str, Tensor], int]:
-        """Read the parameters and their epoch."""
         if not (self.path / MODEL).is_file():
             raise UserError(f"{self.path} holds no model: its training did not get that far")
         tensors, metadata = files.read_tensors(self.path / MODEL)
@@ -219,7 +218,6 @@ class RunFolder:
         return tensors, int(epoch)
 
     def read_sampler(self) -> dict[str, Tensor]:
-        """Read the state of the sampler; empty if it had none."""
         return files.read_tensors(self.path / CACHE)[0] if (self.path / CACHE).is_file() else {}
 
     def read_graph(self, source: Source) -> KnowledgeGraph:

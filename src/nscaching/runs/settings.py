@@ -13,8 +13,8 @@ from nscaching.config import TrainConfig, check_type, read_toml, write_toml
 from nscaching.data.graph import SPLITS, KnowledgeGraph, Labelled, Source
 from nscaching.data.index import Ids
 from nscaching.data.names import refuse_repeats
-from nscaching.errors import UserError
-from nscaching.files import parse_json, read_tensors, read_text, replacing, save_tensors
+from nscaching.errors import UserError, reading
+from nscaching.files import read_tensors, read_text, replacing, save_tensors
 from nscaching.probes import ProbeConfig
 
 CONFIG, VOCABULARY, TRIPLES = "config.toml", "vocabulary.json", "triples.safetensors"
@@ -56,7 +56,6 @@ def read_probes(path: Path) -> ProbeConfig:
 
 
 def _table(path: Path, name: str) -> dict[str, Any]:
-    """Read a table of a configuration file; empty if the file has none."""
     table = read_toml(path).get(name, {})
     if not isinstance(table, dict):
         raise UserError(f"{path}: {name} must be a table, not {table!r}")
@@ -85,10 +84,12 @@ def _as_keys(where: str, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_graph(folder: Path, source: Source) -> KnowledgeGraph:
-    names = parse_json(f"{folder / VOCABULARY}", read_text(folder / VOCABULARY))
+    vocabulary = folder / VOCABULARY
+    with reading(vocabulary):
+        names = json.loads(read_text(vocabulary))
     if not _is_vocabulary(names):
-        raise UserError(f"{folder / VOCABULARY}: not the vocabulary of a run")
-    refuse_repeats(names["entities"], names["relations"], f"{folder / VOCABULARY}: ")
+        raise UserError(f"{vocabulary}: not the vocabulary of a run")
+    refuse_repeats(names["entities"], names["relations"], f"{vocabulary}: ")
     entities, relations = len(names["entities"]), len(names["relations"])
     tensors, origins = read_tensors(folder / TRIPLES)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from nscaching.data.graph import MAPPING_CLASSES, KnowledgeGraph
 from nscaching.data.index import Ids, Longs, Side
 from nscaching.errors import UserError, as_flag, flag, reading, user_path
 from nscaching.evaluation.classify import score_triples
-from nscaching.evaluation.ranking import Queries, Ranks, breakdown, rank
+from nscaching.evaluation.ranking import Progress, Queries, Ranks, breakdown, rank
 from nscaching.files import check_new_file, replacing
 from nscaching.runs.card import command
 from nscaching.runs.folder import REPORT, has_ended, resume_command
@@ -42,10 +42,7 @@ END = b"<footer>Written by nscaching.</footer>\n</body>\n</html>\n"
 
 
 def report(
-    run: Run,
-    path: str | Path = "",
-    overwrite: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    run: Run, path: str | Path = "", overwrite: bool = False, progress: Progress | None = None
 ) -> Path:
     """Write the report, one HTML page, to a path or else into the run folder.
 
@@ -73,7 +70,7 @@ def _is_own(run: Run, path: Path) -> bool:
     return content.startswith(BEGIN) and content.endswith(END)
 
 
-def render(run: Run, progress: Callable[[int, int], None] | None = None) -> str:
+def render(run: Run, progress: Progress | None = None) -> str:
     """Return the report of a run; rank the held-out triples unless training has just done so."""
     ranking = held_out(run, progress)
     stopped = run.path is not None and not has_ended(run.path)
@@ -135,7 +132,7 @@ def classes(graph: KnowledgeGraph) -> list[tuple[str, int, int]]:
     ]
 
 
-def held_out(run: Run, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+def held_out(run: Run, progress: Progress | None = None) -> dict[str, Any]:
     """Rank the test triples, or else the validation triples; empty if there are neither.
 
     The figures are the metrics overall, by mapping class and by relation.

@@ -21,8 +21,15 @@ from nscaching import Run, UserError, train
 from nscaching.cli import progress
 from nscaching.cli.main import main
 from nscaching.models import MODELS
-from nscaching.runs.export import FORMATS, Vectors, load_vectors, vectors_of
-from nscaching.runs.export.text import decode, encode
+from nscaching.runs.export import (
+    FORMATS,
+    Vectors,
+    decode,
+    encode,
+    load_vectors,
+    text_files,
+    vectors_of,
+)
 
 PAGE = (Path(__file__).parents[1] / "docs" / "export.md").read_text(encoding="utf-8")
 
@@ -120,9 +127,10 @@ def test_any_vectors_come_back(suffix, entity, relation, words, label):
     entity, relation = np.array(entity, np.float32), np.array(relation, np.float32)
     entities, relations = words[: len(entity)], words[4 : 4 + len(relation)]
     given_ = Vectors(entities, [label, *entities[1:]], entity, relations, relation)
-    form = FORMATS[suffix]
-    files = form.files(Path(f"x{suffix}"))
-    form.write(given_, lambda done, of: None, *files)
+    file = Path(f"x{suffix}")
+    files = text_files(file) if suffix == ".tsv" else [file]
+    write, _ = FORMATS[suffix]
+    write(given_, lambda done, of: None, *files)
     assert_same(load_vectors(files[0]), given_, labels=suffix != ".tsv")
 
 
@@ -158,7 +166,7 @@ def test_gensim_opens_the_text(run):
 def test_pyarrow_opens_parquet(run, monkeypatch):
     pq = pytest.importorskip("pyarrow.parquet")
     monkeypatch.setitem(sys.modules, "pandas", None)  # nobody needs it
-    monkeypatch.setattr("nscaching.runs.export.parquet.PIECE", 7)  # several groups
+    monkeypatch.setattr("nscaching.runs.export.ROW_GROUP", 7)  # several groups
     run.export("x.parquet")
     expected = vectors_of(run.model, run.graph)
     table = pq.read_table("x.parquet")

@@ -20,9 +20,9 @@ from nscaching.data.graph import SPLITS
 from nscaching.data.index import Side
 from nscaching.errors import Stopped, UserError
 from nscaching.evaluation import ranking as evaluation
+from nscaching.probes.files import Snapshots
 from nscaching.runs.report import charts, markup, page
-from nscaching.runs.report.page import POLICY, render
-from nscaching.runs.report.results import varied
+from nscaching.runs.report.page import POLICY, render, varied
 
 VOID = {"meta", "wbr", "line", "rect", "circle", "polyline"}
 HOSTILE = [
@@ -135,7 +135,7 @@ def test_it_says_what_the_run_found(saved):
 def test_the_ranking_of_training_is_not_made_again(monkeypatch):
     run = tiny()
     expected = render(run)
-    monkeypatch.setattr("nscaching.runs.report.results.rank", None)
+    monkeypatch.setattr("nscaching.runs.report.page.rank", None)
     assert render(run) == expected
     run.test_ranks = None
     with pytest.raises(TypeError):
@@ -245,7 +245,7 @@ def test_the_start_of_the_cache_is_shown_where_it_was_recorded(saved, tmp_path):
     assert "The start was not recorded" in render(run)
     start = snapshot(run.path, 0)
     save_file({k: torch.full_like(v, 7) for k, v in run.sampler_state.items()}, start)
-    content = render(run)
+    content = render(Run.load(run.path, "cpu"))
     assert "The start was not recorded" not in content
     assert content.count("<h4>before</h4>") == content.count("<h4>after epoch 3</h4>") > 1
     before = re.findall(r"<h4>before</h4>(.*?)</ul>", content, re.S)
@@ -265,6 +265,7 @@ def test_why_a_cache_is_not_shown(saved, tmp_path):
     others = {"head_cache": torch.zeros(2, 2), "tail_cache": torch.zeros(2, 2)}
     for damage in (b"not tensors", b""):
         start.write_bytes(damage)
+        run.snapshots = Snapshots(run.path)
         words = check(render(run)).words
         assert "cache-000000.safetensors: cannot read it" in words
         assert "not recorded" not in words
@@ -273,7 +274,7 @@ def test_why_a_cache_is_not_shown(saved, tmp_path):
     assert "its cache of epoch 0 does not fit the data" in found.words
     assert "after epoch 3" in found.words
     start.unlink()
-    run.sampler_state = others
+    run.snapshots, run.sampler_state = Snapshots(run.path), others
     words = check(render(run)).words
     assert "The cache The start was not recorded" in words
     assert "Not shown: copy: its cache of epoch 3 does not fit the data." in words
@@ -417,8 +418,8 @@ def test_numbers_as_people_read_them():
 
 def drawn(title, points, last):
     """Return a chart of one line as SVG."""
-    found = charts.chart(title, "", [charts.Series(title, points)], last)
-    return str(page.templates().get_template("macros.html").module.chart(found))
+    found = charts.chart([charts.Series(title, points)], last)
+    return str(page.templates().get_template("macros.html").module.chart(found, title))
 
 
 @pytest.mark.parametrize(
@@ -467,8 +468,8 @@ def test_charts_of_odd_figures_stay_in_their_frame(points):
 
 
 def test_nothing_to_draw():
-    assert charts.chart("x", "", [charts.Series("x", [(1, np.nan)])], 1) == {}
-    assert charts.chart("x", "", [], 1) == {}
+    assert charts.chart([charts.Series("x", [(1, np.nan)])], 1) == {}
+    assert charts.chart([], 1) == {}
 
 
 def test_different_relations_go_first():

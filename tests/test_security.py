@@ -22,8 +22,7 @@ from nscaching.cli.verbs import VERBS
 from nscaching.data import datasets
 from nscaching.files import free_path
 from nscaching.runs.escaping import is_obeyed, json_text, markdown, visible
-from nscaching.runs.folder import default_out
-from nscaching.runs.layout import FILES
+from nscaching.runs.folder import FILES, default_out
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src" / "nscaching").rglob("*.py"))

@@ -184,17 +184,12 @@ def read_lines(path: Path, fits: Callable[[Any], bool], what: str) -> list[dict[
             if len(line) == LINE_LIMIT:
                 raise UserError(f"{path}:{number}: the line is longer than {LINE_LIMIT:,} bytes")
             if text := line.decode().removesuffix("\n"):
-                value = parse_json(f"{path}:{number}", text)
+                with reading(f"{path}:{number}"):
+                    value = json.loads(text)
                 if not fits(value):
                     raise UserError(f"{path}:{number}: not a line of {what}")
                 found.append(value)
     return found
-
-
-def parse_json(where: str, text: str) -> Any:  # noqa: ANN401  (JSON may be anything)
-    """Parse JSON; an error names ``where``."""
-    with reading(where):
-        return json.loads(text)
 
 
 class FolderLock:

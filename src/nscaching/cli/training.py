@@ -15,8 +15,7 @@ from nscaching.kernels.dispatch import choose_device
 from nscaching.models import MODELS
 from nscaching.paper import presets
 from nscaching.registry import refuse_outside_code
-from nscaching.runs.folder import RunFolder, default_out, resume_command
-from nscaching.runs.layout import REPORT
+from nscaching.runs.folder import REPORT, RunFolder, default_out, resume_command
 from nscaching.runs.run import Run
 from nscaching.runs.settings import read_record
 from nscaching.training.memory import Statement, readable

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nscaching.config import TrainConfig
+from nscaching.data.graph import Source
 from nscaching.errors import as_flag
 from nscaching.files import write_text
 from nscaching.probes import ProbeConfig
@@ -17,28 +18,22 @@ if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+ALWAYS = ("model", "sampler", "epochs", "seed")  # said even where they are the defaults
 TEMPLATE = Path(__file__).with_name("card.md")
 
 
 def command(run: Run) -> str:
     """Return the command line that repeats a run: every setting that is not the default."""
-    source = run.graph.source
-    words = ["nscaching", "train", source.data or run.graph.name]
-    words += ["--labels", source.labels] if source.labels else []
-    words += ["--split-seed", str(source.split_seed)] if source.split_seed else []
-    words += ["--literals"] if source.literals else []
-    defaults = TrainConfig().flat()
-    for name, value in run.config.flat().items():
-        if name in ("model", "sampler", "epochs", "seed") or value != defaults[name]:
-            if isinstance(value, bool):
-                words.append(as_flag(name) if value else as_flag(f"no_{name}"))
-            else:
-                words += [as_flag(name), str(value)]
-    for name, value in run.probes.to_dict().items():
-        if value != getattr(ProbeConfig(), name):
-            words.append(as_flag(name))
-            if not isinstance(value, bool):
-                words += map(str, value if isinstance(value, tuple) else [value])
+    words = ["nscaching", "train", run.graph.source.data or run.graph.name]
+    settings = vars(run.graph.source) | run.config.flat() | run.probes.to_dict()
+    defaults = vars(Source()) | TrainConfig().flat() | ProbeConfig().to_dict()
+    for name, value in settings.items():
+        if name == "data" or (value == defaults[name] and name not in ALWAYS):
+            continue
+        if isinstance(value, bool):
+            words.append(as_flag(name if value else f"no_{name}"))
+        else:
+            words += [as_flag(name), *map(str, value if isinstance(value, tuple) else [value])]
     return " ".join(map(_quoted, [*words, "--out", run.name]))
 
 
@@ -61,13 +56,12 @@ def write_card(run: Run, path: Path) -> None:
     environment = Environment(  # noqa: S701
         finalize=shown, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
     )
-    found = {split: run.result(split) for split in ("valid", "test")}
     text = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         run=run,
         graph=run.graph,
         command=command(run),
         quoted_name=shlex.quote(run.name),
-        results={split: result for split, result in found.items() if result is not None},
+        results={split: found for split in ("valid", "test") if (found := run.result(split))},
         count=lambda rows: f"{len(rows):,}",
         visible=lambda text: Markup(visible(text)),  # noqa: S704  (in a block of code)
     )

@@ -8,20 +8,12 @@ from pathlib import Path
 
 from torch import Tensor
 
+from nscaching import files
 from nscaching.errors import UserError, flag
-from nscaching.files import (
-    PARTIAL,
-    FolderLock,
-    raw_bytes,
-    read_tensors,
-    save_tensors,
-    sync,
-    writing,
-)
 from nscaching.kernels.state import State
 
 CHECKPOINTS = "checkpoints"
-CHECKPOINT = re.compile(rf"(\d{{6,}})\.safetensors(?:{re.escape(PARTIAL)})?")
+CHECKPOINT = re.compile(rf"(\d{{6,}})\.safetensors(?:{re.escape(files.PARTIAL)})?")
 FORMAT = "1"
 KEPT = 2
 
@@ -34,11 +26,11 @@ class Checkpoints:
         self.whole: list[Path] = []
         """Checkpoints that this process wrote or read, the newest last."""
 
-    def lock(self) -> FolderLock:
+    def lock(self) -> files.FolderLock:
         """Make the folder if it is missing, and lock it for this process."""
-        with writing(self.folder):
+        with files.writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        return FolderLock(self.folder)
+        return files.FolderLock(self.folder)
 
     def _all(self) -> list[Path]:
         """Return all checkpoints by their names, also unfinished ones; no folders."""
@@ -47,12 +39,11 @@ class Checkpoints:
 
     def files(self) -> list[Path]:
         """Return the completely written checkpoints, the newest last."""
-        whole = [file for file in self._all() if file.suffix != PARTIAL]
+        whole = [file for file in self._all() if file.suffix != files.PARTIAL]
         return sorted(whole, key=lambda file: int(file.stem))
 
     def save(self, state: State) -> Path:
-        """Write a checkpoint; then remove all but this one and the one before."""
-        with writing(self.folder):
+        with files.writing(self.folder):
             self.folder.mkdir(exist_ok=True)
         before = self.files()
         number = int(before[-1].stem) + 1 if before else 1
@@ -65,13 +56,13 @@ class Checkpoints:
         plain = {key: value for key, value in state.items() if key not in tensors}
         metadata = {"format": FORMAT, "state": json.dumps(plain)}
         metadata["sha256"] = _digest(metadata, tensors)
-        save_tensors(path, tensors, metadata, durable=True)
+        files.save_tensors(path, tensors, metadata, durable=True)
         self.whole = [*self.whole, path][-KEPT:]
         self._remove_but(self.whole)
         return path
 
     def _remove_but(self, kept: Sequence[Path]) -> None:
-        with writing(self.folder):
+        with files.writing(self.folder):
             for file in self._all():
                 if file not in kept:
                     file.unlink()
@@ -100,17 +91,16 @@ class Checkpoints:
         return None
 
     def remove(self) -> None:
-        """Remove all checkpoints, and the folder."""
         self._remove_but([])
         if not any(self.folder.iterdir()):
             self.folder.rmdir()
-        sync(self.folder.parent)
+        files.sync(self.folder.parent)
 
 
 def _read(file: Path) -> State | str:
     """Read a checkpoint, or say how it is damaged."""
     try:
-        tensors, metadata = read_tensors(file)
+        tensors, metadata = files.read_tensors(file)
     except UserError as error:
         return str(error).removeprefix(f"{file}: ")
     if metadata.pop("sha256", "") != _digest(metadata, tensors):
@@ -125,9 +115,8 @@ def _read(file: Path) -> State | str:
 
 
 def _digest(metadata: dict[str, str], tensors: dict[str, Tensor]) -> str:
-    """Return a checksum of everything in a checkpoint."""
     digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(raw_bytes(tensor))
+        digest.update(files.raw_bytes(tensor))
     return digest.hexdigest()

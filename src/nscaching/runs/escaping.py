@@ -1,24 +1,23 @@
 """Write names from data so that neither a terminal nor Markdown obeys what they hold."""
 
 import html
+import json
 import re
 import unicodedata
 
 # These characters turn the text after them around.
-BIDI = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
+OBEYED = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
 # These characters are invisible, and no script needs them (some need U+200C and U+200D).
-UNSEEN = {0x180E, 0x200B, 0xFEFF, *range(0x2060, 0x2065), *range(0xFFF9, 0xFFFC)}
-TAGS = range(0xE0000, 0xE0080)
+OBEYED |= {0x180E, 0x200B, 0xFEFF, *range(0x2060, 0x2065), *range(0xFFF9, 0xFFFC)}
+OBEYED |= set(range(0xE0000, 0xE0080))  # tags
 # Characters that Markdown obeys anywhere, and at the beginning of a line.
 MARKDOWN = re.compile(r"([\\`*_\[\]|~]|^[#+=-])")
 
 
 def is_obeyed(character: str) -> bool:
     """Tell whether a terminal would obey a character, or a reader not see it."""
-    code = ord(character)
-    if code in BIDI or code in UNSEEN or code in TAGS:
-        return True
-    return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
+    control = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
+    return control or ord(character) in OBEYED
 
 
 def visible(text: str) -> str:
@@ -39,12 +38,7 @@ def json_text(text: str) -> str:
     """Return equivalent JSON without characters that a terminal would obey."""
     if text.isprintable():
         return text
-    return "".join(_json_escape(c) if c != "\n" and is_obeyed(c) else c for c in text)
-
-
-def _json_escape(character: str) -> str:
-    units = character.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
+    return "".join(json.dumps(c)[1:-1] if c != "\n" and is_obeyed(c) else c for c in text)
 
 
 def markdown(text: str) -> str:

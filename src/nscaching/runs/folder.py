@@ -17,12 +17,18 @@ from nscaching.data.graph import KnowledgeGraph, Source
 from nscaching.errors import UserError, flag, user_path
 from nscaching.evaluation.ranking import METRICS as RANKING_METRICS
 from nscaching.probes import ProbeConfig
-from nscaching.probes.files import SCORES, remove_snapshots
+from nscaching.probes.files import SCORES, SNAPSHOT, SNAPSHOTS, remove_snapshots
 from nscaching.registry import outside_code, refuse_outside_code
-from nscaching.runs.checkpoints import Checkpoints
-from nscaching.runs.graph_files import read_graph, write_graph
-from nscaching.runs.layout import CACHE, METRICS, MODEL, check_own, has_ended
-from nscaching.runs.settings import CONFIG, FORMAT, read_record, read_settings, write_config
+from nscaching.runs import settings
+from nscaching.runs.checkpoints import CHECKPOINT, CHECKPOINTS, Checkpoints
+from nscaching.runs.settings import CONFIG, FORMAT, TRIPLES, VOCABULARY
+
+# The names of the files.
+METRICS = "metrics.jsonl"
+MODEL, CACHE = "model.safetensors", "cache.safetensors"
+CARD, PLOT, REPORT = "README.md", "training.png", "report.html"
+FILES = {CONFIG, METRICS, SCORES, VOCABULARY, MODEL, CACHE, TRIPLES, CARD, PLOT, REPORT}
+FOLDERS = {SNAPSHOTS: SNAPSHOT, CHECKPOINTS: CHECKPOINT}
 
 Record = dict[str, Any]
 """One line of metrics.jsonl: an epoch, or a ranking of a split."""
@@ -83,8 +89,8 @@ class RunFolder:
         try:
             new.mkdir(parents=True)
             self.lock = files.FolderLock(new)
-            write_config(new / CONFIG, graph, config, record, probes)
-            write_graph(new, graph)
+            settings.write_config(new / CONFIG, graph, config, record, probes)
+            settings.write_graph(new, graph)
             (new / METRICS).touch()
             new.rename(self.path)
         except BaseException as error:
@@ -106,7 +112,7 @@ class RunFolder:
         if not os.access(self.path, os.W_OK):
             raise UserError(f"cannot write {self.path}: the folder or its file system is read-only")
         self.lock = files.FolderLock(self.path)
-        replaces = read_record(self.path / CONFIG).get("replaces", "")
+        replaces = settings.read_record(self.path / CONFIG).get("replaces", "")
         if self.path.name.endswith(files.PARTIAL) and isinstance(replaces, str) and replaces:
             self.target = self.path.with_name(Path(replaces).name)
 
@@ -187,22 +193,22 @@ class RunFolder:
     def read_config(self, trust: bool = False) -> tuple[Source, TrainConfig]:
         """Read the configuration; refuse one that names outside code, unless ``trust`` is given."""
         self._check_is_run()
-        written = read_record(files.regular_file(self.path / CONFIG)).get("format", FORMAT)
+        path = files.regular_file(self.path / CONFIG)
+        written = settings.read_record(path).get("format", FORMAT)
         if written != FORMAT:
             raise UserError(
                 f"{self.path} has format {written!r}, this version of nscaching reads {FORMAT}: "
                 "use the version that wrote it"
             )
-        source, config = read_settings(self.path / CONFIG)
+        source, config = settings.read_settings(path)
         if not trust:
-            refuse_outside_code(self.path / CONFIG, config.to_dict())
+            refuse_outside_code(path, config.to_dict())
         return source, config
 
     def read_history(self) -> list[Record]:
         return files.read_lines(self.path / METRICS, _is_record, "metrics")
 
     def read_model(self) -> tuple[dict[str, Tensor], int]:
-        """Read the parameters and their epoch."""
         if not (self.path / MODEL).is_file():
             raise UserError(f"{self.path} holds no model: its training did not get that far")
         tensors, metadata = files.read_tensors(self.path / MODEL)
@@ -212,11 +218,10 @@ class RunFolder:
         return tensors, int(epoch)
 
     def read_sampler(self) -> dict[str, Tensor]:
-        """Read the state of the sampler; empty if it had none."""
         return files.read_tensors(self.path / CACHE)[0] if (self.path / CACHE).is_file() else {}
 
     def read_graph(self, source: Source) -> KnowledgeGraph:
-        return read_graph(self.path, source)
+        return settings.read_graph(self.path, source)
 
 
 def default_out(graph: KnowledgeGraph, config: TrainConfig) -> Path:
@@ -232,3 +237,25 @@ def _is_record(value: Any) -> bool:  # noqa: ANN401
     figures = RANKING_FIGURES if "split" in value else EPOCH_FIGURES
     numbers = [value.get(name) for name in figures]
     return all(isinstance(x, int | float) and not abs(x) > 1e300 for x in numbers)
+
+
+def has_ended(path: Path) -> bool:
+    """Say whether a training run is finished: only then the folder has a card or a plot."""
+    return any((path / name).is_file() for name in (CARD, PLOT))
+
+
+def check_own(path: Path) -> None:
+    """Refuse to overwrite a folder that is not a run folder, or that holds other files too."""
+    made = all((path / name).is_file() for name in (CONFIG, VOCABULARY))
+    if path.is_symlink() or not made:
+        raise UserError(f"{path} is not a run folder, so it is not overwritten")
+    others: list[Path] = []
+    for file in path.iterdir():
+        pattern = FOLDERS.get(file.name)
+        if pattern and file.is_dir() and not file.is_symlink():
+            others += [f for f in file.iterdir() if f.is_dir() or not pattern.fullmatch(f.name)]
+        elif file.is_dir() or file.name.removesuffix(files.PARTIAL) not in FILES:
+            others.append(file)
+    for other in others:
+        what = f"it holds {other.name}, which is no file of a run"
+        raise UserError(f"{other.parent} is not overwritten: {what}")

@@ -96,10 +96,9 @@ def cache_at(run: Run, epoch: int) -> dict[Side, Tensor]:
     found = {side: state.get(f"{side.value}_cache", torch.empty(0)) for side in Side}
     for side, cache in found.items():
         fits = cache.dim() == 2 and len(cache) == len(run.graph.train_index[side])
-        if not fits or not cache.numel() or cache.is_floating_point():
+        fits = fits and cache.numel() > 0 and not cache.is_floating_point()
+        if not fits or cache.min() < 0 or cache.max() >= len(run.graph.entities):
             raise UserError(f"{run.name}: its cache of epoch {epoch} does not fit the data")
-        if cache.min() < 0 or cache.max() >= len(run.graph.entities):
-            raise UserError(f"{run.name}: its cache of epoch {epoch} does not fit the names")
     return found
 
 

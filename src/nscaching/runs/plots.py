@@ -21,7 +21,6 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 
 
 def plot_run(run: Run, path: Path) -> None:
-    """Draw the loss and the validation MRR of one run side by side."""
     figure, (left, right) = _figure(2, 9.0)
     epochs = [r for r in run.history if "loss" in r]
     seconds = list(accumulate(r["seconds"] for r in epochs))
@@ -35,7 +34,6 @@ def plot_run(run: Run, path: Path) -> None:
 
 
 def plot_comparison(runs: Sequence[Run], names: Sequence[str], path: Path) -> None:
-    """Draw the validation MRR of several runs in one frame."""
     figure, (axes,) = _figure(1, 7.0)
     for i, (run, name) in enumerate(zip(runs, names, strict=True)):
         _validation(axes, run, COLOURS[i % len(COLOURS)], plain(name))

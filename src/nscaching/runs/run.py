@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from nscaching.config import TrainConfig
@@ -20,18 +22,16 @@ from nscaching.evaluation.predict import By, Known, neighbours, predict
 from nscaching.evaluation.ranking import Ranks, evaluate
 from nscaching.files import save_tensors
 from nscaching.kernels.dispatch import choose_device
-from nscaching.models import Model
+from nscaching.models import Model, build
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import Snapshots, append_scores, read_scores, save_snapshot
 from nscaching.runs.card import write_card
 from nscaching.runs.export import export
-from nscaching.runs.folder import Record, RunFolder, default_out
+from nscaching.runs.folder import CACHE, CARD, PLOT, REPORT, Record, RunFolder, default_out
 from nscaching.runs.inspect import inspect
-from nscaching.runs.layout import CACHE, CARD, PLOT, REPORT
 from nscaching.runs.plots import plot_run
-from nscaching.runs.report import report
+from nscaching.runs.report.page import report
 from nscaching.runs.settings import CONFIG, read_probes, read_record
-from nscaching.runs.start import built_model
 
 RANKINGS = {"links": evaluate, "relations": evaluate_relations}
 OF_A_RELATION = {"entities": classify_entities, "linking": link_entities}
@@ -132,10 +132,8 @@ class Run:
         if task not in OF_A_RELATION:
             raise unknown("task", task, ("triples", *OF_A_RELATION))
         if relation is None:
-            count = len(self.graph.relations)
-            names = [self.graph.relation_label(i) for i in range(min(12, count))]
-            some = ", ".join(names + ["…"] * (count > 12))
-            raise UserError(f"{flag('task')} {task} needs a {flag('relation')}, one of {some}")
+            names = ", ".join(map(self.graph.relation_label, range(len(self.graph.relations))))
+            raise UserError(f"{flag('task')} {task} needs a {flag('relation')}, one of {names}")
         number = self.graph.relation_id(relation)
         return OF_A_RELATION[task](self.model, self.graph, number, split)
 
@@ -179,10 +177,50 @@ class Run:
         plot_run(self, folder.path / PLOT)
         write_card(self, folder.path / CARD)
         folder.finish()
-        self.path = folder.path
+        self.path, self.snapshots = folder.path, Snapshots(folder.path)
         try:
             self.report(overwrite=True)
         except Exception as error:  # the run is saved: a failed report must not fail the run
             warnings.warn(f"{folder.path / REPORT} was not written: {error}", stacklevel=2)
         folder.close()
         return folder.path
+
+
+def warm_start(
+    named: str, path: str, graph: KnowledgeGraph, model: str, dim: int
+) -> dict[str, Tensor]:
+    """Return the parameters of the run that a setting names, or say why they do not fit."""
+    folder = RunFolder(path)
+    # Trusted: the names are only compared. The model that is built is the one asked for here.
+    source, config = folder.read_config(trust=True)
+    before, (parameters, _) = folder.read_graph(source), folder.read_model()
+    for what, theirs, ours in (
+        ("model", config.model, model),
+        ("dim", config.dim, dim),
+        ("entities", before.entities, graph.entities),
+        ("relations", before.relations, graph.relations),
+    ):
+        if theirs != ours:
+            difference = f"{theirs}, here {ours}" if what in ("model", "dim") else "not the same"
+            raise UserError(f"{named} {path}: its {what}: {difference}")
+    built_model(f"{named} {path}", config, graph, parameters)
+    if not all(tensor.isfinite().all() for tensor in parameters.values()):
+        raise UserError(f"{named} {path}: its parameters are not finite: that training diverged")
+    return parameters
+
+
+def built_model(
+    where: str, config: TrainConfig, graph: KnowledgeGraph, parameters: dict[str, Tensor]
+) -> Model:
+    """Return the model of a configuration with these parameters; an error names ``where``."""
+    settings = config.model, graph, config.dim, config.norm
+    try:
+        # First without memory: a damaged configuration may ask for too much.
+        with torch.device("meta"), suppress(NotImplementedError):  # by a constructor that computes
+            build(*settings).load_state_dict(parameters, assign=True)
+        model = build(*settings)
+        model.load_state_dict(parameters)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{where}: model and configuration differ: {reason}") from None
+    return model

@@ -13,11 +13,10 @@ from torch import Tensor
 from nscaching.errors import Diverged, Stopped, UserError, flag
 from nscaching.files import CannotWriteError
 from nscaching.kernels.state import State
-from nscaching.probes.files import Snapshots, append_scores, save_snapshot
+from nscaching.probes.files import append_scores, save_snapshot
 from nscaching.probes.probes import Finding
 from nscaching.runs.checkpoints import Checkpoints
-from nscaching.runs.folder import Record, RunFolder, resume_command
-from nscaching.runs.layout import MODEL
+from nscaching.runs.folder import MODEL, Record, RunFolder, resume_command
 from nscaching.samplers import Sampler
 from nscaching.training.listener import Listener, Stage
 from nscaching.training.trainer import Trainer
@@ -71,7 +70,6 @@ class Recorder:
             run.test_ranks = trainer.ranks.get("test")
             if folder is not None:
                 run.finish(folder)
-                run.snapshots = Snapshots(folder.path)
         except Diverged as error:
             raise Diverged(f"{error}; {self._last_good()}") from None
         except CannotWriteError as error:

@@ -19,9 +19,8 @@ from nscaching.probes.files import read_scores
 from nscaching.registry import Registry
 from nscaching.runs.checkpoints import Checkpoints
 from nscaching.runs.folder import RunFolder
-from nscaching.runs.run import Run
+from nscaching.runs.run import Run, warm_start
 from nscaching.runs.settings import CONFIG, read_probes, read_record, write_config
-from nscaching.runs.start import warm_start
 from nscaching.samplers import SAMPLERS
 from nscaching.training import memory
 from nscaching.training.listener import Listener

@@ -1,30 +1,15 @@
 """Line charts of a training run against epochs: where all parts lie. The template draws SVG."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from nscaching.runs.folder import Record
 from nscaching.runs.report.markup import number
-
-if TYPE_CHECKING:
-    from nscaching.runs.run import Run
 
 Point = tuple[float, float]
 
-# Title and meaning of the known figures of an epoch.
-FIGURES = {
-    "loss": ("Loss", "mean of a training triple"),
-    "nonzero_loss": ("Non-zero loss", "share of triples that still teach something"),
-    "gradient_norm": ("Gradient norm", "mean of a step"),
-    "generator_loss": ("Generator’s loss", "mean of a training triple"),
-    "reward": ("Generator’s reward", "what the model thinks of the negatives it drew"),
-    "entropy": ("Generator’s entropy", "how undecided it is, in nats"),
-    "repeat_ratio": ("Repeat ratio", "share of negatives that came before, a few epochs back"),
-    "changed_elements": ("Changed elements", "entities of a cache row that an epoch replaced"),
-}
 MOST_FIGURES = 12  # a sampler of the user's may record any number
 
 WIDTH, HEIGHT = 480, 210
@@ -43,26 +28,22 @@ class Series(NamedTuple):
     """Epoch whose point is drawn."""
 
 
-def panels(run: Run) -> list[dict[str, Any]]:
-    """Return the charts of a run: loss and MRR first, then all other recorded figures."""
-    epochs = [record for record in run.history if "split" not in record]
+def panels(history: Sequence[Record], best_epoch: int) -> list[tuple[str, dict[str, Any]]]:
+    """Return the charts of a run by figure: loss and MRR first, then all others."""
+    epochs = [record for record in history if "split" not in record]
     recorded = dict.fromkeys(key for record in epochs for key in record)
-    others = [key for key in recorded if key not in FIGURES and key not in ("epoch", "seconds")]
-    keys = [key for key in FIGURES if key in recorded] + others
+    keys = [key for key in recorded if key not in ("epoch", "seconds")][:MOST_FIGURES]
     last = max((r["epoch"] for r in epochs if abs(r["epoch"]) < TOO_LARGE), default=1)
-    drawn = [
-        chart(*FIGURES.get(key, (key, "")), [Series(key, _points(epochs, key))], last)
-        for key in keys[:MOST_FIGURES]
-    ]
+    drawn = [(key, chart([Series(key, _points(epochs, key))], last)) for key in keys]
     rankings = [
-        Series(label, _points([r for r in run.history if r.get("split") == split], "mrr"), mark)
-        for split, label, mark in (("valid", "validation", run.best_epoch), ("test", "test", None))
+        Series(label, _points([r for r in history if r.get("split") == split], "mrr"), mark)
+        for split, label, mark in (("valid", "validation", best_epoch), ("test", "test", None))
     ]
-    drawn.insert(1, chart("MRR", None, rankings, last))
-    return [panel for panel in drawn if panel]
+    drawn.insert(1, ("MRR", chart(rankings, last)))
+    return [(key, panel) for key, panel in drawn if panel]
 
 
-def _points(records: Sequence[dict[str, Any]], key: str) -> list[Point]:
+def _points(records: Sequence[Record], key: str) -> list[Point]:
     """Return (epoch, figure) of the records that have such a number, an epoch once."""
     found = {
         float(record["epoch"]): float(record[key])
@@ -72,13 +53,10 @@ def _points(records: Sequence[dict[str, Any]], key: str) -> list[Point]:
     return sorted(found.items())
 
 
-def chart(
-    title: str, hint: str | None, series: Sequence[Series], last_epoch: float
-) -> dict[str, Any]:
+def chart(series: Sequence[Series], last_epoch: float) -> dict[str, Any]:
     """Return the places of all parts of a chart, empty if there is nothing to draw.
 
-    The value is that of the first line at its mark, or else its last. Without a hint, the labels of
-    the lines are shown.
+    The value is that of the first line at its mark, or else its last.
     """
     usable = [
         Series(label, [point for point in points if all(abs(x) < TOO_LARGE for x in point)], mark)
@@ -99,9 +77,7 @@ def chart(
     _, points, mark = drawn[0]
     axis = max(levels[0], 0)
     return {
-        "title": title,
-        "hint": hint,
-        "labels": [one.label for one in drawn] if hint is None else [],
+        "labels": [one.label for one in drawn],
         "value": dict(points).get(mark if mark is not None else -1, points[-1][1]),
         "size": (WIDTH, HEIGHT),
         "inner": (LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM),  # left, right, top, bottom

@@ -9,8 +9,6 @@ from nscaching.runs.escaping import is_obeyed, shorten
 MOST = 80
 """Characters of a name that are shown."""
 
-CONTROL_PICTURES = 0x2400
-
 
 def text(value: object, most: int = MOST) -> Markup:
     """Return a value as HTML text: shortened, with invisible characters shown, and escaped."""
@@ -22,7 +20,7 @@ def text(value: object, most: int = MOST) -> Markup:
 def _visible(character: str) -> str:
     code = ord(character)
     if code < 0x20:
-        return chr(CONTROL_PICTURES + code)
+        return chr(0x2400 + code)  # a control picture, such as ␀
     return f"⟨U+{code:04X}⟩" if is_obeyed(character) else character
 
 

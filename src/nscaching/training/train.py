@@ -239,7 +239,7 @@ def torch_settings(threads: int) -> Iterator[None]:
 
     With subnormal numbers, arithmetic on a CPU is a hundred times slower.
     """
-    flushed = (torch.tensor(1e-40) * 1).item() == 0  # torch only shows it
+    flushed = (torch.tensor(1e-40) * 1).item() == 0  # torch has no getter
     torch.set_flush_denormal(True)
     try:
         with torch_threads(threads):

@@ -23,9 +23,8 @@ from nscaching.probes import ProbeConfig
 from nscaching.probes.probes import Finding, Probes
 from nscaching.runs.folder import Record
 from nscaching.samplers import SAMPLERS, Sampler
-from nscaching.training.batches import TrainingTriples
+from nscaching.training.epoch import EpochMeter, TrainingTriples
 from nscaching.training.listener import Stage
-from nscaching.training.meter import EpochMeter
 from nscaching.training.objective import choose_objective, penalty
 
 Report = Callable[[Stage, int, int], None]
@@ -198,15 +197,14 @@ class Trainer:
 
     def plan(self) -> str:
         """Say in one line which kernels run, and why."""
+        compiled = self.kernels.name != "reference"
         parts = [f"{self.kernels.name} kernels ({self.kernels.reason})"]
-        if self.kernels.name != "reference":
-            if isinstance(self.learner, AutogradLearner):
-                parts.append("gradients by autograd")
-            if self.config.filter_known:
-                parts.append("known triples are filtered on the plain path")
-            elif self.model.form not in FORMS:
-                reason = "has no compiled form: candidates on the plain path"
-                parts.append(f"{self.config.model} {reason}")
+        if compiled and isinstance(self.learner, AutogradLearner):
+            parts.append("gradients by autograd")
+        if compiled and self.config.filter_known:
+            parts.append("known triples are filtered on the plain path")
+        elif compiled and self.model.form not in FORMS:
+            parts.append(f"{self.config.model} has no compiled form: candidates on the plain path")
         return "; ".join(parts)
 
     def _seed(self, purpose: int) -> int:

@@ -38,8 +38,7 @@ class Finding(NamedTuple):
     """Findings of probes after an epoch, besides the figures in its record."""
 
     epoch: int
-    scores: list[dict[str, Any]]
-    """Lines of scores.jsonl."""
+    scores: list[dict[str, Any]]  # lines of scores.jsonl
     cache: dict[str, Tensor]
     """A copy of the whole cache if a snapshot was due; on the device if it has much free memory."""
 

@@ -1,26 +1,24 @@
 """Score differences f(negative) − f(positive) over all negatives of watched triples."""
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.data.index import Ids, Longs, Side, distinct
+from nscaching.data.index import Ids, Side, distinct
 from nscaching.errors import UserError, flag
-from nscaching.evaluation.ranking import chunk_size
+from nscaching.evaluation.ranking import chunk_size, id_tensor
 from nscaching.kernels import Kernels
 from nscaching.kernels.sorting import ordered
 from nscaching.models import Model, finite
 from nscaching.probes import ProbeConfig
 
-QUANTILES = 201
-"""Probabilities 0, 0.005, …, 1."""
-TOP = 100
-"""Number of largest differences that are kept one by one."""
+QUANTILES = 201  # probabilities 0, 0.005, …, 1
+TOP = 100  # the largest differences, which are kept one by one
 
 
 def watched_triples(graph: KnowledgeGraph, probes: ProbeConfig, seed: int) -> Ids:
@@ -73,14 +71,14 @@ class Watch:
         """Return quantiles and largest values of f(negative) − f(positive) for each triple."""
         head, relation, tail = triples.T
         anchor, answer = side.query(head, tail)
-        asked = self._ids(answer)
+        ids = partial(id_tensor, device=self.model.entity.device)
+        asked = ids(answer)
         place = torch.arange(len(asked), device=asked.device)
-        scores = self.kernels.score_all(self.model, side, self._ids(anchor), self._ids(relation))
-        scores = finite(scores)
+        scores = finite(self.kernels.score_all(self.model, side, ids(anchor), ids(relation)))
         difference = scores - scores.gather(1, asked.unsqueeze(1))
         row, entity = self.graph.filter_index[side].known(anchor, relation)
         known = torch.zeros_like(difference, dtype=torch.bool)
-        known[self._ids(row), self._ids(entity)] = True
+        known[ids(row), ids(entity)] = True
         known[place, asked] = True  # a watched triple need not be in the graph
         difference = ordered(difference.masked_fill(known, float("-inf")))
         first = known.sum(1)  # where the differences of negatives begin
@@ -94,9 +92,6 @@ class Watch:
         quantiles = torch.lerp(low, high, exact - exact.floor()).tolist()
         largest = difference[:, -TOP:].flip(1).tolist()
         return quantiles, [top[:count] for top, count in zip(largest, size.tolist(), strict=True)]
-
-    def _ids(self, ids: Ids | Longs) -> Tensor:
-        return torch.from_numpy(ids.copy()).long().to(self.model.entity.device)
 
 
 def _short(values: list[float]) -> list[float]:

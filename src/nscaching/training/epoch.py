@@ -91,7 +91,6 @@ class EpochMeter:
         self._since = self._now()
 
     def clock(self) -> float:
-        """Return the seconds of this epoch so far."""
         before, self._since = self._since, self._now()
         self.seconds += self._since - before
         return self.seconds

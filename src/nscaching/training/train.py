@@ -29,8 +29,7 @@ from nscaching.training.objective import penalty
 from nscaching.training.recorder import Recorder
 from nscaching.training.trainer import Parameters, Trainer
 
-CHECKPOINT_SECONDS = 60.0
-"""Seconds between checkpoints, unless the caller asks for others."""
+CHECKPOINT_SECONDS = 60.0  # between checkpoints, unless the caller asks for others
 
 # The settings that name a class, or are one in Python.
 NAMED: dict[str, Registry[Any]] = {"model": MODELS, "sampler": SAMPLERS, "generator": MODELS}

@@ -36,9 +36,6 @@ Parameters = dict[str, Tensor]
 PLACE = ("trained", "judged", "best_epoch", "best_mrr", "without_gain", "seconds")
 PARTS = ("triples", "meter", "sampler", "learner", "probes")
 
-# Each random purpose has its own seed.
-START, ORDER, NEGATIVES, PROBES = range(4)
-
 
 class Trainer:
     """Trains one model on one graph, keeping the parameters of the best validation MRR."""
@@ -55,18 +52,19 @@ class Trainer:
         if not len(graph.train):
             raise UserError(f"{graph.name} has no training triples")
         self.graph, self.config = graph, config
-        self.report = report
-        """Called after every step and within rankings."""
+        self.report = report  # called after every step and within rankings
         self.device = choose_device(config.device)
         self.kernels = choose_kernels(config.kernels, self.device)
-        self.model = self._new_model(starts[0])
+        # Each random purpose has its own seed.
+        start, order, negatives, probing = range(1000 * config.seed, 1000 * config.seed + 4)
+        self.model = self._new_model(starts[0], start)
         self.objective = choose_objective(config, self.model)
-        self.triples = TrainingTriples(graph, self.device, self._seed(ORDER), self.kernels.gather)
-        self.sampler = self._new_sampler(starts[1])
+        self.triples = TrainingTriples(graph, self.device, order, self.kernels.gather)
+        self.sampler = self._new_sampler(starts[1], negatives)
         self.learner = self._new_learner()
         margin = config.margin if self.objective == "margin" else None
         parts = self.model, self.sampler, self.triples.columns[1]
-        self.probes = Probes(probes or ProbeConfig(), graph, *parts, margin, self._seed(PROBES))
+        self.probes = Probes(probes or ProbeConfig(), graph, *parts, margin, probing)
         self.meter = EpochMeter(self.device, self.kernels.compile_seconds)
         # For forms that kernels do not know, the number of keys decides what a refresh does.
         steady = self.learner.steady and (self.model.form in FORMS or not self.sampler.has_cache)
@@ -153,9 +151,7 @@ class Trainer:
             if valid["best"]:
                 self.without_gain, self.best_mrr = 0, valid["mrr"]
                 self.keep(epoch)
-            yield valid
-        if test is not None:
-            yield test
+        yield from filter(None, (valid, test))
         yield self.probes.look(epoch, self.over)
         self.judged = epoch
 
@@ -177,7 +173,6 @@ class Trainer:
         self.best = {name: value.clone() for name, value in self.model.state_dict().items()}
 
     def checkpoint(self) -> State:
-        """Return all that the rest of the run depends on."""
         return {name: getattr(self, name) for name in PLACE} | join(
             model=self.model.state_dict(),
             best=self.best,
@@ -207,20 +202,17 @@ class Trainer:
             parts.append(f"{self.config.model} has no compiled form: candidates on the plain path")
         return "; ".join(parts)
 
-    def _seed(self, purpose: int) -> int:
-        return 1000 * self.config.seed + purpose
-
-    def _new_model(self, start: Parameters | None) -> Model:
+    def _new_model(self, start: Parameters | None, seed: int) -> Model:
         model = build(self.config.model, self.graph, self.config.dim, self.config.norm)
         model.prepare(self.graph)
-        model.reset(Generator().manual_seed(self._seed(START)))
+        model.reset(Generator().manual_seed(seed))
         if start is not None:
             model.load_state_dict(start)
         return model.to(self.device)
 
-    def _new_sampler(self, start: Parameters | None) -> Sampler:
+    def _new_sampler(self, start: Parameters | None, seed: int) -> Sampler:
         options: dict[str, Any] = {} if start is None else {"start": start}
-        kind, seed = SAMPLERS.get(self.config.sampler), self._seed(NEGATIVES)
+        kind = SAMPLERS.get(self.config.sampler)
         if kind.has_cache:
             options["progress"] = lambda done, total: self.report(Stage.FILLING, done, total)
         return kind(self.graph, self.config, self.device, seed, self.kernels, **options)

@@ -27,12 +27,9 @@ from nscaching.training import memory
 from nscaching.training.listener import Listener
 from nscaching.training.objective import penalty
 from nscaching.training.recorder import Recorder
-from nscaching.training.trainer import Parameters, Trainer
+from nscaching.training.trainer import Parameters, Starts, Trainer
 
 CHECKPOINT_SECONDS = 60.0  # between checkpoints, unless the caller asks for others
-
-# The settings that name a class, or are one in Python.
-NAMED: dict[str, Registry[Any]] = {"model": MODELS, "sampler": SAMPLERS, "generator": MODELS}
 
 
 def train(
@@ -68,7 +65,11 @@ def train(
     if alone is not None and (folder is not None or probes.on):
         raise UserError("checkpoints alone go with no run folder, which has its own, nor probes")
     _check_seconds(checkpoint_every)
-    starts, config = _read_starts(graph, config), _absolute_starts(config)
+    starts = _read_starts(graph, config)
+    paths = {"pretrain": config.pretrain, "generator_pretrain": config.gan.generator_pretrain}
+    # Absolute, so that the configuration repeats the run from anywhere.
+    absolute = {name: str(user_path(given).resolve()) for name, given in paths.items() if given}
+    config = config.changed(**absolute)
     with ExitStack() as held, torch_settings(config.threads):
         if folder is not None:
             held.callback(folder.release)
@@ -186,7 +187,8 @@ def _place(config: TrainConfig) -> dict[str, Any]:
 def _changed(config: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
     """Return the configuration with some settings changed, and names in their usual spelling."""
     values = config.to_dict() | settings
-    for name, known in NAMED.items():
+    classes: dict[str, Registry[Any]] = {"model": MODELS, "sampler": SAMPLERS, "generator": MODELS}
+    for name, known in classes.items():
         if isinstance(values[name], str | type):
             values[name] = known.canonical(values[name])
     return TrainConfig.from_dict(values)
@@ -209,9 +211,7 @@ def _check_resumable(folder: RunFolder, config: TrainConfig, epochs: int | None)
         raise UserError(f"{flag('epochs')} {epochs}: {begun}")
 
 
-def _read_starts(
-    graph: KnowledgeGraph, config: TrainConfig
-) -> tuple[Parameters | None, Parameters | None]:
+def _read_starts(graph: KnowledgeGraph, config: TrainConfig) -> Starts:
     """Read the parameters of the runs that model and generator start from."""
 
     def read(name: str, path: str, model: str) -> Parameters | None:
@@ -223,13 +223,6 @@ def _read_starts(
         read("pretrain", config.pretrain, config.model),
         read("generator_pretrain", path, config.gan.generator),
     )
-
-
-def _absolute_starts(config: TrainConfig) -> TrainConfig:
-    """Return the configuration with absolute paths, so that it repeats the run from anywhere."""
-    starts = {"pretrain": config.pretrain, "generator_pretrain": config.gan.generator_pretrain}
-    absolute = {name: str(user_path(path).resolve()) for name, path in starts.items() if path}
-    return config.changed(**absolute)
 
 
 @contextmanager

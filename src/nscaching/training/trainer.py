@@ -27,10 +27,8 @@ from nscaching.training.epoch import EpochMeter, TrainingTriples
 from nscaching.training.listener import Stage
 from nscaching.training.objective import choose_objective, penalty
 
-Report = Callable[[Stage, int, int], None]
-"""A callback that receives (stage, steps done, steps in all)."""
-
 Parameters = dict[str, Tensor]
+Starts = tuple[Parameters | None, Parameters | None]  # of model and generator; None: random
 
 # What a checkpoint holds: how far a training run is, and the states of its parts.
 PLACE = ("trained", "judged", "best_epoch", "best_mrr", "without_gain", "seconds")
@@ -44,15 +42,14 @@ class Trainer:
         self,
         graph: KnowledgeGraph,
         config: TrainConfig,
-        starts: tuple[Parameters | None, Parameters | None] = (None, None),
-        report: Report = lambda stage, done, total: None,
+        starts: Starts = (None, None),
+        report: Callable[[Stage, int, int], None] = lambda stage, done, total: None,
         probes: ProbeConfig | None = None,
     ) -> None:
-        """Take the parameters that model and generator start from; None: random ones."""
+        """Report (stage, steps done, steps in all) after every step and within rankings."""
         if not len(graph.train):
             raise UserError(f"{graph.name} has no training triples")
-        self.graph, self.config = graph, config
-        self.report = report  # called after every step and within rankings
+        self.graph, self.config, self.report = graph, config, report
         self.device = choose_device(config.device)
         self.kernels = choose_kernels(config.kernels, self.device)
         # Each random purpose has its own seed.

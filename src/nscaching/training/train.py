@@ -65,11 +65,7 @@ def train(
     if alone is not None and (folder is not None or probes.on):
         raise UserError("checkpoints alone go with no run folder, which has its own, nor probes")
     _check_seconds(checkpoint_every)
-    starts = _read_starts(graph, config)
-    paths = {"pretrain": config.pretrain, "generator_pretrain": config.gan.generator_pretrain}
-    # Absolute, so that the configuration repeats the run from anywhere.
-    absolute = {name: str(user_path(given).resolve()) for name, given in paths.items() if given}
-    config = config.changed(**absolute)
+    starts, config = _read_starts(graph, config)
     with ExitStack() as held, torch_settings(config.threads):
         if folder is not None:
             held.callback(folder.release)
@@ -135,7 +131,7 @@ def resume(
                 listener.note(f"{folder.path} {reason}")
             state = folder.checkpoints.newest(listener.note)
             # A checkpoint holds the parameters: what the run started from may be gone.
-            starts = _read_starts(graph, config) if state is None else (None, None)
+            starts = _read_starts(graph, config)[0] if state is None else (None, None)
             trainer = Trainer(graph, config, starts, listener.progress, probes)
             run = Run(graph, before, trainer.model, probes=probes, record=record)
             recorder = Recorder(run, trainer, listener, checkpoint_every, folder)
@@ -211,18 +207,21 @@ def _check_resumable(folder: RunFolder, config: TrainConfig, epochs: int | None)
         raise UserError(f"{flag('epochs')} {epochs}: {begun}")
 
 
-def _read_starts(graph: KnowledgeGraph, config: TrainConfig) -> Starts:
-    """Read the parameters of the runs that model and generator start from."""
+def _read_starts(graph: KnowledgeGraph, config: TrainConfig) -> tuple[Starts, TrainConfig]:
+    """Read the parameters of the runs that model and generator start from.
+
+    In the configuration the paths become absolute, so that it repeats the run from anywhere.
+    """
 
     def read(name: str, path: str, model: str) -> Parameters | None:
         return warm_start(flag(name), path, graph, model, config.dim) if path else None
 
-    generated = SAMPLERS.get(config.sampler).has_generator
-    path = config.gan.generator_pretrain if generated else ""
-    return (
-        read("pretrain", config.pretrain, config.model),
-        read("generator_pretrain", path, config.gan.generator),
-    )
+    paths = {"pretrain": config.pretrain, "generator_pretrain": config.gan.generator_pretrain}
+    model = read("pretrain", config.pretrain, config.model)
+    path = config.gan.generator_pretrain if SAMPLERS.get(config.sampler).has_generator else ""
+    generator = read("generator_pretrain", path, config.gan.generator)
+    absolute = {name: str(user_path(path).resolve()) for name, path in paths.items() if path}
+    return (model, generator), config.changed(**absolute)
 
 
 @contextmanager

@@ -264,10 +264,11 @@ def remedy(found: Statement, place: Place, bound: int) -> str:
     least_n1 = found.negatives if cached else 1
     n1 = min(config.cache.n1, len(found.graph.entities) + 1)  # a cache holds each entity once
     dims = range(1, config.dim)
-    others = [("kernels", ["auto"]), ("optimizer", ["row-adam"]), ("optimizer", ["adagrad"])]
+    others = [("kernels", "auto"), ("optimizer", "row-adam"), ("optimizer", "adagrad")]
+    other = [(name, [value]) for name, value in others if getattr(config, name) != value]
     lower = {"batch_size": range(1, config.batch_size), "negatives": range(1, found.negatives)}
     lower |= {"n1": range(least_n1, n1), "dim": dims}
-    alone = [(name, largest(name, values)) for name, values in [*others, *lower.items()]]
+    alone = [(name, largest(name, values)) for name, values in [*other, *lower.items()]]
     words = [f"{flag(name)} {value}" for name, value in alone if value]
     if words:
         return f"{' or '.join(words)} would fit"

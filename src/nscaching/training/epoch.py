@@ -74,8 +74,7 @@ class EpochMeter:
     """Means over an epoch; the sums stay on the device, so that no step waits for a number."""
 
     def __init__(self, device: torch.device, compile_seconds: Callable[[], float]) -> None:
-        self.compile_seconds = compile_seconds
-        """Returns the seconds of compiling so far, which do not count as training time."""
+        self.compile_seconds = compile_seconds  # so far, which do not count as training time
         self.sums = torch.zeros(4, dtype=torch.float64, device=device)
         """Loss, triples with a non-zero loss, gradient norm, steps with a finite loss."""
         self.reset()

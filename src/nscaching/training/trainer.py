@@ -72,7 +72,8 @@ class Trainer:
         self.torch_threads = 1 if alone else 0  # 0: as many as torch has
         self.queries: dict[str, Queries] = {}  # of each ranked split
         self.ranks: dict[str, dict[Side, Ranks]] = {}  # the latest of each ranked split
-        self.best: Parameters = {}
+        self.validates = config.validate_every > 0 and len(graph.valid) > 0
+        self.best: Parameters = {}  # chosen by the validation triples, if any
         self.best_epoch, self.best_mrr, self.without_gain = 0, float("-inf"), 0
         self.trained, self.judged = 0, -1  # epochs; the start is judged too
         self.seconds = 0.0  # of training, without evaluation
@@ -92,11 +93,6 @@ class Trainer:
         self.learner.reload()
         if len(self.graph.test):
             yield self.rank("test", self.best_epoch)
-
-    @property
-    def validates(self) -> bool:
-        """Whether validation triples choose the parameters."""
-        return self.config.validate_every > 0 and len(self.graph.valid) > 0
 
     @property
     def over(self) -> bool:

@@ -8,14 +8,20 @@ from numba.extending import intrinsic
 
 from nscaching.kernels import random
 
-# No Python lock; cached on disk; sums may be reordered, but infinities and NaN stay.
-# Division by zero gives infinity as in numpy: a check for it would keep loops from vectorising.
+# For functions that Python calls: no Python lock; cached on disk; sums may be reordered, but
+# infinities and NaN stay. Division by zero gives infinity as in numpy: a check for it would keep
+# loops from vectorising.
 COMPILE: dict[str, Any] = {
     "nogil": True,
     "cache": True,
     "fastmath": {"reassoc", "contract", "nsz", "arcp"},
     "error_model": "numpy",
 }
+
+# For functions that only compiled functions call. A function that is not inlined is a weak symbol
+# of every module that uses the function; which module's code runs would depend on which modules
+# were compiled and which came from the disk cache, and the last bits of sums with it.
+INLINE = COMPILE | {"cache": False, "forceinline": True}
 
 MIX_1, MIX_2 = np.uint32(random.MIX_1), np.uint32(random.MIX_2)
 STEP_KEY, STEP_INDEX = np.uint32(random.STEP_KEY), np.uint32(random.STEP_INDEX)
@@ -25,7 +31,7 @@ LOG_2 = np.float32(0.6931471805599453)
 # Numba widens the results of 32-bit arithmetic; each is cut back, which costs nothing.
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def mix(x):
     x = np.uint32(x ^ (x >> np.uint32(16)))
     x = np.uint32(x * MIX_1)
@@ -34,13 +40,13 @@ def mix(x):
     return np.uint32(x ^ (x >> np.uint32(16)))
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def stream_of(start, key):
     """Return the start of one key's numbers."""
     return mix(np.uint32(start + np.uint32(np.uint32(key) * STEP_KEY)))
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def bits(stream, index):
     return mix(np.uint32(stream + np.uint32(np.uint32(index) * STEP_INDEX)))
 
@@ -61,7 +67,7 @@ def _as_float(typing, x):
     return types.float32(types.int32), generate
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def log(x):
     """Return the logarithm of a positive, normal number within 6e-7; unlike libm's it vectorises.
 
@@ -77,7 +83,7 @@ def log(x):
     return np.float32(exponent) * LOG_2 + (f - s * (f - series))
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def gumbel(random_bits):
     u = (np.float32(np.int32(random_bits >> np.uint32(9))) + HALF) * UNIT
     return -log(-log(u))

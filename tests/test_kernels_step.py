@@ -254,7 +254,7 @@ def test_weight_decay_grows_with_the_batch(path, name, size, count):
     batch, negatives = triples(*[triple] * size)
     same = torch.zeros(size, dtype=torch.bool)
     negatives = Negatives(negatives.head.repeat(1, count), negatives.tail.repeat(1, count), same)
-    learner = new_kernels(path).learner(model, learning, count)
+    learner = new_kernels(path).learner(model, learning)
     learner.step(batch, negatives, new_sums())
     for key, table in before.items():
         mean = learner.checkpoint()[f"mean.{key}"].cpu()
@@ -479,7 +479,7 @@ def test_where_arrays_lie_does_not_change_a_step_of_many(name, dim):
     drawn = batch.corrupt(torch.arange(40) % 2 == 0, entity, entity)
     for _ in range(8):
         model = new_model(name, 31, 3, dim, 2)
-        learner = new_kernels("numba").learner(model, Learning("shifted", 5.0, 0.01, 0.0), 6)
+        learner = new_kernels("numba").learner(model, Learning("shifted", 5.0, 0.01, 0.0))
         learner._make_room(40, 40 * 8, 31)
         for array in ("g_entity", "g_shift", "g_relation", "g_direction"):
             setattr(learner, array, elsewhere(getattr(learner, array), random))

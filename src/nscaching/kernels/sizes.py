@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from nscaching.kernels.codes import KINDS, UNIT
+from nscaching.kernels.codes import KINDS
 from nscaching.models import Form, Model
 
 FLOAT, INT, LONG = 4, 4, 8
@@ -40,7 +40,7 @@ def learned(model: Model, optimizer: str, compiled: str = "") -> Learned:
     if not compiled:  # torch's own optimizers count the steps of each table
         counts = 0 if optimizer == "row-adam" else FLOAT * len(tables)
         return Learned(state, moments + counts, parameters)
-    ready = size(tables[name] for name in UNIT.get(KINDS[type(model)], ()))
+    ready = size(tables[name] for name in model.normalized)
     projected = tables.pop("entity_projection", None) is not None
     ready += FLOAT * model.entities if projected else 0
     if compiled == "numba":  # which marks the rows that moved

@@ -10,7 +10,7 @@ from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.kernels import CHOICE, ENTITY, AutogradLearner, Kernels, Learning, random
 from nscaching.kernels.batch import Batch, Negatives
-from nscaching.kernels.learner import Scorer
+from nscaching.kernels.learner import Learner
 from nscaching.kernels.state import State, join, part
 from nscaching.models import Form, Model, build
 from nscaching.samplers.base import SAMPLERS, Sampler
@@ -67,7 +67,7 @@ class Generating(Sampler):
         """All steps do the same, unless they search for unknown entities."""
         return None if self.config.filter_known else "generate"
 
-    def new_scorer(self, learning: Learning) -> Scorer:
+    def new_scorer(self, learning: Learning) -> Learner:
         """Return the kernels by which the generator scores and learns."""
         return self.kernels.scorer(self.generator, learning)
 

@@ -78,14 +78,6 @@ def adam(row, mean, square, g, size, root, decay):
         row[i] -= size * mean[i] / (np.sqrt(square[i]) * root + EPSILON)
 
 
-@njit(**INLINE)
-def _all_zero(g):
-    any_not = 0
-    for i in range(g.size):
-        any_not += g[i] != 0
-    return any_not == 0
-
-
 @njit(**COMPILE)
 def update(
     begin, end, unit, different, touched, starts, order, gradients, g_shift,
@@ -114,7 +106,7 @@ def update(
             add(g, gradients[order[o]])
             if shift.size:
                 by_shift += g_shift[order[o]]
-        if rows_only and _all_zero(g) and by_shift == 0:
+        if rows_only and by_shift == 0 and not g.any():
             continue
         if shift.size:  # s = w·e
             for i in range(g.size):

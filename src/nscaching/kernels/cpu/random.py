@@ -3,8 +3,7 @@
 from typing import Any
 
 import numpy as np
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
 from nscaching.kernels import random
 
@@ -51,31 +50,15 @@ def bits(stream, index):
     return mix(np.uint32(stream + np.uint32(np.uint32(index) * STEP_INDEX)))
 
 
-@intrinsic
-def _as_int(typing, x):
-    def generate(context, builder, signature, args):
-        return builder.bitcast(args[0], context.get_value_type(types.int32))
-
-    return types.int32(types.float32), generate
-
-
-@intrinsic
-def _as_float(typing, x):
-    def generate(context, builder, signature, args):
-        return builder.bitcast(args[0], context.get_value_type(types.float32))
-
-    return types.float32(types.int32), generate
-
-
 @njit(**INLINE)
 def log(x):
     """Return the logarithm of a positive, normal number within 6e-7; unlike libm's it vectorises.
 
     x = 2ᵉ·m with m in [√½, √2); log m = 2·artanh(s) with s = (m − 1)/(m + 1), as a polynomial.
     """
-    whole = _as_int(x)
+    whole = np.float32(x).view(np.int32)
     exponent = np.int32((whole - np.int32(0x3F3504F3)) >> np.int32(23))
-    f = _as_float(np.int32(whole - np.int32(exponent << np.int32(23)))) - np.float32(1)
+    f = np.int32(whole - np.int32(exponent << np.int32(23))).view(np.float32) - np.float32(1)
     s = f / (np.float32(2) + f)
     z = s * s
     series = np.float32(0.28571429) + z * np.float32(0.22222222)

@@ -44,15 +44,8 @@ def threshold(values, count, wanted):
     low, high = values[0], values[0]
     for i in range(count):
         low, high = min(low, values[i]), max(high, values[i])
-    above = 0  # at or above high
-    for i in range(count):
-        above += values[i] >= high
-    if above >= wanted:
-        return high
-    for _ in range(HALVINGS):  # at or above low: enough; at or above high: too few
-        middle = np.float32(0.5) * low + np.float32(0.5) * high  # the difference may overflow
-        if not (low < middle < high):
-            break
+    middle = high  # many values may equal the largest
+    for _ in range(HALVINGS):
         above = 0
         for i in range(count):
             above += values[i] >= middle
@@ -62,6 +55,9 @@ def threshold(values, count, wanted):
             low = middle
         else:
             high = middle
+        middle = np.float32(0.5) * low + np.float32(0.5) * high  # the difference may overflow
+        if not (low < middle < high):
+            break
     return low
 
 

@@ -108,10 +108,7 @@ def sigmoid(x):
 
 @njit(**INLINE)
 def learn(positive, negative, margin, logistic_zero):
-    """Return loss, whether it still teaches, and its derivatives by both scores.
-
-    A margin below zero stands for the logistic loss.
-    """
+    """Return loss, whether it still teaches, and its derivatives by both scores."""
     if margin >= 0:
         loss = np.float32(margin) - positive + negative
         loss = ZERO if loss <= 0 else loss  # unlike max, which hides NaN

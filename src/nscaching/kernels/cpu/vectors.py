@@ -43,7 +43,6 @@ def _prefetch(typing, table, row, column):
 
 @njit(**INLINE)
 def fetch(rows, row):
-    """Ask for a row before it is needed."""
     for line in range(0, rows.shape[1], LINE):
         _prefetch(rows, np.intp(row), line)
 
@@ -83,11 +82,9 @@ def distance(a, b, norm):
 
 @njit(**INLINE)
 def times(a_re, a_im, b_re, b_im):
-    """Return real and imaginary part of a·b."""
     return a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re
 
 
 @njit(**INLINE)
 def conj_times(a_re, a_im, b_re, b_im):
-    """Return real and imaginary part of conj(a)·b."""
     return a_re * b_re + a_im * b_im, a_re * b_im - a_im * b_re

@@ -76,9 +76,8 @@ class AutogradLearner(Learner):
         total.backward()
         with torch.no_grad():
             gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-            norm = torch.linalg.vector_norm(
-                torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients])
-            )
+            norms = [torch.linalg.vector_norm(gradient) for gradient in gradients]
+            norm = torch.linalg.vector_norm(torch.stack(norms))
             sums[:3] += torch.stack([loss.detach().sum(), teaching.sum(), norm]).double()
             sums[3] += sums[0].abs() < math.inf
         move(self.optimizer, self.learning.weight_decay * len(batch))

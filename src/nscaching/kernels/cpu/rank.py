@@ -30,12 +30,8 @@ def distances(begin, end, query, rows, norm, out):
             total[:] = 0
             q = query[i]
             if norm == MODULI:
-                for re in range(size // 2):
-                    im = size // 2 + re
-                    q_re, q_im = q[re], q[im]
-                    for j in range(BLOCK):
-                        d_re, d_im = q_re - transposed[re, j], q_im - transposed[im, j]
-                        total[j] += np.sqrt(d_re * d_re + d_im * d_im)
+                for d in range(size // 2):
+                    _add_modulus(total, q[d], q[size // 2 + d], transposed, d, size // 2 + d)
             else:
                 for d in range(0, whole, 4):
                     _add_four(total, q[d], q[d + 1], q[d + 2], q[d + 3], transposed, d, norm)
@@ -90,6 +86,13 @@ def _add_four(total, q0, q1, q2, q3, transposed, d, norm):
             total[j] += (abs(d0) + abs(d1)) + (abs(d2) + abs(d3))
         else:
             total[j] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)
+
+
+@njit(**INLINE)
+def _add_modulus(total, q_re, q_im, transposed, re, im):
+    for j in range(BLOCK):
+        d_re, d_im = q_re - transposed[re, j], q_im - transposed[im, j]
+        total[j] += np.sqrt(d_re * d_re + d_im * d_im)
 
 
 @njit(**COMPILE)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from torch import Tensor
 
-from nscaching.kernels.codes import KINDS, UNIT
+from nscaching.kernels.codes import KINDS
 from nscaching.models import Form, Model
 
 FLOAT, INT, LONG = 4, 4, 8
@@ -31,7 +31,7 @@ class Learned:
         if not self.compiled:  # torch's own optimizers count the steps of each table
             self.optimizer += 0 if optimizer == "row-adam" else FLOAT * len(tables)
             return
-        self.ready = size(tables[name] for name in UNIT.get(KINDS[type(model)], ()))
+        self.ready = size(tables[name] for name in model.normalized)
         projected = tables.pop("entity_projection", None) is not None
         self.ready += FLOAT * model.entities if projected else 0
         if kernels == "numba":  # which marks the rows that moved

@@ -226,7 +226,7 @@ class Trainer:
             cubes=strength if cubes else 0.0,
         )
         if self.objective == "kvsall":
-            return KVsAll(self.model, learning, self.kernels.distances, self.graph)
+            return KVsAll(self.model, learning, self.kernels.distances, self.graph.train_index)
         if self.objective == "1vsall" or self.sampler.one_side:
-            return self.kernels.learner(self.model, learning, self.sampler.count)
+            return self.kernels.learner(self.model, learning)
         return AutogradLearner(self.model, learning)

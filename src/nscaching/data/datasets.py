@@ -133,7 +133,11 @@ def _download(known: KnownDataset, target: Path, progress: Progress | None) -> N
         file: _read(f"{base}/{known.folder}/{file}", file, expected, progress)
         for file, expected in checksums(known.folder).items()
     }
-    with _told(*writing), tempfile.TemporaryDirectory(".partial", dir=parent) as outer:
+    with (
+        _told(*writing),
+        # What cannot be removed is no reason to fail: the data set is in its place by then.
+        tempfile.TemporaryDirectory(".partial", dir=parent, ignore_cleanup_errors=True) as outer,
+    ):
         # One level down, since the temporary folder itself is closed to other users of the cache.
         whole = Path(outer) / known.folder
         whole.mkdir()

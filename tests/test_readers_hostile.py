@@ -232,8 +232,9 @@ def test_every_bit_of_a_hash_depends_on_the_seed_and_on_every_byte(what):
         data = name.copy()
         if what != "seed":
             data[0 if what == "first" else -1] ^= 1
-        hashes = hash_of(name, 0, 6, np.uint64(seed)), hash_of(
-            data, 0, 6, np.uint64(seed + 2**63 if what == "seed" else seed)
+        hashes = (
+            hash_of(name, 0, 6, np.uint64(seed)),
+            hash_of(data, 0, 6, np.uint64(seed + 2**63 if what == "seed" else seed)),
         )
         flips.append([int(hashes[0] ^ hashes[1]) >> bit & 1 for bit in range(64)])
     assert np.abs(np.mean(flips, axis=0) - 0.5).max() < 0.2

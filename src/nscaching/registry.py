@@ -28,8 +28,8 @@ CODE_SETTINGS = ("model", "sampler", "generator")
 
 def outside_code(settings: Mapping[str, Any]) -> list[str]:
     """Return the settings that name code from outside the package. Nothing is imported."""
-    named = {name: settings[name] for name in CODE_SETTINGS if name in settings}
-    return [f"{name} = {spec!r}" for name, spec in named.items() if ":" in str(spec)]
+    named = ((name, settings.get(name, "")) for name in CODE_SETTINGS)
+    return [f"{name} = {spec!r}" for name, spec in named if ":" in str(spec)]
 
 
 def refuse_outside_code(where: str | Path, settings: Mapping[str, Any]) -> None:
@@ -113,16 +113,18 @@ class Registry(Generic[T]):
     def _load(self, spec: str) -> type[T]:
         if (here := str(Path.cwd())) not in sys.path:
             sys.path.append(here)  # an installed command does not search the working folder
-        module_name, _, class_name = spec.partition(":")
-        cls: object
+        module, _, name = spec.rpartition(":")
+        is_file = module.endswith(".py")
         try:
-            if is_file_spec(spec):
-                cls = _load_from_file(spec)
-            else:
-                module = importlib.import_module(module_name)
-                cls = operator.attrgetter(class_name)(module)
+            found = _run_file(user_path(module)) if is_file else importlib.import_module(module)
+            cls = operator.attrgetter(name)(found)
         except Exception as error:  # the module is the user's: it may raise anything
-            reason = _why_not_again(module_name, class_name) or error
+            reason: object = error
+            if "<locals>" in name or module == "__main__":  # a class that Python code passed
+                place = "inside a function" if "<locals>" in name else "in a notebook or a script"
+                reason = f"the class was defined {place}; define it in a module or a file"
+            elif is_file and isinstance(error, AttributeError):
+                reason = f"{module} defines no {name!r}"
             raise UserError(f"cannot load {self.kind} {spec!r}: {reason}") from error
         return self._check(cls, spec)
 
@@ -134,29 +136,6 @@ class Registry(Generic[T]):
             f"{self.kind} {spec!r} is not a complete subclass of {self.base.__name__}"
             + (f": it lacks {missing}" if missing else "")
         )
-
-
-def _why_not_again(module: str, name: str) -> str:
-    """Say why a class that Python code passed to ``train`` cannot be imported, if it is one."""
-    if "<locals>" in name:
-        return "the class was defined inside a function; define it in a module or a file"
-    if module == "__main__":
-        return "the class was defined in a notebook or a script; define it in a module or a file"
-    return ""
-
-
-def is_file_spec(spec: str) -> bool:
-    """Tell "file.py:Class" from "package.module:Class"."""
-    return spec.rpartition(":")[0].endswith(".py")
-
-
-def _load_from_file(spec: str) -> object:
-    file, _, name = spec.rpartition(":")
-    module = _run_file(user_path(file))
-    try:
-        return operator.attrgetter(name)(module)
-    except AttributeError:
-        raise UserError(f"{file} defines no {name!r}") from None
 
 
 def _run_file(path: Path) -> ModuleType:

@@ -170,8 +170,6 @@ def _read(source: str, file: str, expected: str, progress: Progress | None) -> b
         data += block
         if progress is not None:
             progress(file, len(data), total)
-        if len(data) > MAX_BYTES:
-            raise _error(f"cannot read {source}: larger than {MAX_BYTES:,} bytes; {HINT}")
     found = hashlib.sha256(data).hexdigest()
     if found != expected:
         sums = f"expected SHA-256 {expected[:12]}, found {found[:12]}"
@@ -185,14 +183,15 @@ def _blocks(source: str) -> Iterator[tuple[bytes, int | None]]:
     with _told(f"cannot read {source}", HINT), opener.open(source, timeout=TIMEOUT) as stream:
         announced = stream.headers["Content-Length"]
         total = int(announced) if announced else None
-        if total is not None and total > MAX_BYTES:
-            raise ValueError(f"larger than {MAX_BYTES:,} bytes")
         done = 0
-        while block := stream.read(BLOCK):
+        while max(done, total or 0) <= MAX_BYTES:
+            if not (block := stream.read(BLOCK)):
+                if total is not None and done < total:  # http.client raises no error for it
+                    raise ValueError(f"ended at byte {done:,} of {total:,}")
+                return
             done += len(block)
             yield block, total
-        if total is not None and done < total:  # http.client raises no error for it
-            raise ValueError(f"ended at byte {done:,} of {total:,}")
+        raise ValueError(f"larger than {MAX_BYTES:,} bytes")
 
 
 class _ToHttps(urllib.request.HTTPRedirectHandler):

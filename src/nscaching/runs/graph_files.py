@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from nscaching.data.graph import SPLITS, KnowledgeGraph, Labelled, Source
+from nscaching.data.graph import SPLITS, KnowledgeGraph, Labelled, Source, refuse_repeats
 from nscaching.data.index import Ids
-from nscaching.data.names import refuse_repeats
 from nscaching.errors import UserError
 from nscaching.files import parse_json, read_tensors, read_text, save_tensors
 

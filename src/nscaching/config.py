@@ -217,7 +217,6 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def write_toml(path: Path, values: dict[str, Any]) -> None:
-    """Write plain values (and tables of them) as TOML."""
     import tomli_w
 
     path.write_text(tomli_w.dumps(values), encoding="utf-8")

@@ -33,7 +33,6 @@ def outside_code(settings: Mapping[str, Any]) -> list[str]:
 
 
 def refuse_outside_code(where: str | Path, settings: Mapping[str, Any]) -> None:
-    """Refuse settings of a file that name code from outside the package."""
     if outside := outside_code(settings):
         raise UserError(
             f"{where} names code from outside the package: {', '.join(outside)}; "
@@ -54,8 +53,6 @@ class Registry(Generic[T]):
         self._discovered = False
 
     def register(self, name: str) -> Callable[[type[T]], type[T]]:
-        """Return the decorator that registers a class as ``name``."""
-
         def add(cls: type[T]) -> type[T]:
             if any(name.casefold() == known.casefold() for known in self._classes):
                 raise ValueError(f"{self.kind} {name!r} is registered twice")
@@ -66,7 +63,11 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         """Return all registered names, sorted."""
-        self._discover()
+        if not self._discovered:
+            self._discovered = True
+            folder = importlib.import_module(self.package).__path__
+            for module in pkgutil.iter_modules(folder):
+                importlib.import_module(f"{self.package}.{module.name}")
         return sorted(self._classes, key=str.casefold)
 
     def canonical(self, name: str | type[T]) -> str:
@@ -91,17 +92,9 @@ class Registry(Generic[T]):
             return self._passed[known]
         return self._load(known) if ":" in known else self._classes[known]
 
-    def _discover(self) -> None:
-        if not self._discovered:
-            self._discovered = True
-            folder = importlib.import_module(self.package).__path__
-            for module in pkgutil.iter_modules(folder):
-                importlib.import_module(f"{self.package}.{module.name}")
-
     def _spec(self, cls: type[T]) -> str:
-        self._discover()
-        for name, known in self._classes.items():
-            if known is cls:
+        for name in self.names():
+            if self._classes[name] is cls:
                 return name
         self._check(cls, cls.__qualname__)
         from_file = cls.__module__.startswith(FILE_MODULE)

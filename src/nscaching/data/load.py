@@ -25,7 +25,7 @@ def load_graph(
     literals: bool = False,
     progress: Progress | None = None,
 ) -> KnowledgeGraph:
-    """Load a graph; see ``KnowledgeGraph.load``."""
+    """See ``KnowledgeGraph.load``."""
     text = str(where)
     if split_seed < 0:
         raise UserError(f"{flag('split_seed')} must be at least 0, not {split_seed}")

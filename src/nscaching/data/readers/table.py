@@ -54,7 +54,9 @@ def read_triples(
     """
     number, first, blocks = split_first(path, read_blocks(path, progress))
     separator = _tell_separator(path, first)
-    if _is_header(first, separator):
+    around = ' "' if separator == "," else " "
+    header = [name.strip(around).lower() for name in first.split(separator)]
+    if tuple(filter(None, header)) in HEADERS:
         notes.append(f"{path.name}: the first line, {shown(first)}, is taken for a header")
     else:
         blocks = itertools.chain([(number, f"{first}\n".encode())], blocks)
@@ -64,7 +66,7 @@ def read_triples(
         pieces = itertools.chain.from_iterable(
             [quick]
             if (quick := quick_names(block[1], separator))
-            else _plain_names(path, _split_plain(filled_lines(path, [block]), separator))
+            else _plain_names(path, _split_plain(path, block, separator))
             for block in blocks
         )
     found = number_triples(pieces, entities, relations)
@@ -78,12 +80,6 @@ def _tell_separator(path: Path, line: str) -> str:
     if "\t" in line and not (is_csv and commas):  # quoted names of a CSV may hold tabs
         return "\t"
     return "," if is_csv or commas == 2 else " "
-
-
-def _is_header(line: str, separator: str) -> bool:
-    around = ' "' if separator == "," else " "
-    names = [name.strip(around).lower() for name in line.split(separator)]
-    return tuple(filter(None, names)) in HEADERS
 
 
 def quick_names(block: bytes, separator: str) -> bytes | None:
@@ -123,11 +119,10 @@ def _plain_names(path: Path, lines: Iterable[Line]) -> Iterator[bytes]:
         yield joined(names)
 
 
-def _split_plain(lines: Iterable[tuple[int, str]], separator: str) -> Iterator[Line]:
-    for number, line in lines:
+def _split_plain(path: Path, block: tuple[int, bytes], separator: str) -> Iterator[Line]:
+    for number, line in filled_lines(path, [block]):
         # Spaces may come in runs; other blanks, such as the no-break space, belong to a name.
-        columns = line.split(separator)
-        yield number, line, columns if separator == "\t" else [c for c in columns if c]
+        yield number, line, [c for c in line.split(separator) if c or separator == "\t"]
 
 
 def _split_csv(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Line]:
@@ -164,7 +159,6 @@ def _split_csv(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Line]:
 
 
 def read_labels(path: Path) -> dict[str, str]:
-    """Read ``entity<TAB>label`` lines."""
     labels = {}
     for number, line in filled_lines(path, read_blocks(path)):
         name, tab, label = (part.strip(" ") for part in line.partition("\t"))

@@ -91,13 +91,20 @@ def is_cached(name: str) -> bool:
 def fetch(name: str, progress: Progress | None = None) -> Path:
     """Return the folder of a known data set, complete and verified; download it on first use.
 
-    ``progress(file, done, total)`` is called as blocks of a file arrive; total may be None.
+    ``progress(file, done, total)`` is called as blocks of a file arrive; total may be None. A
+    damaged folder is reported, never deleted: it is the user's.
     """
     known = _known(name)
     target = _target(known)
     if not is_cached(name):
         _download(known, target, progress)
-    _verify(target, checksums(known.folder))
+    remedy = f"delete the folder {target} to download it again"
+    for file, expected in checksums(known.folder).items():
+        damaged = f"damaged data set: {target / file}, expected SHA-256 {expected[:12]}"
+        with _told(damaged, remedy), (target / file).open("rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+        if found != expected:
+            raise UserError(f"{damaged}, found {found[:12]}; {remedy}")
     return target
 
 
@@ -110,17 +117,6 @@ def _known(name: str) -> KnownDataset:
 
 def _target(known: KnownDataset) -> Path:
     return cache_home() / "openke" / known.folder
-
-
-def _verify(target: Path, sums: dict[str, str]) -> None:
-    """Check a cached folder. A damaged folder is reported, never deleted: it is the user's."""
-    remedy = f"delete the folder {target} to download it again"
-    for file, expected in sums.items():
-        damaged = f"damaged data set: {target / file}, expected SHA-256 {expected[:12]}"
-        with _told(damaged, remedy), (target / file).open("rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
-        if found != expected:
-            raise _error(f"{damaged}, found {found[:12]}; {remedy}")
 
 
 def _download(known: KnownDataset, target: Path, progress: Progress | None) -> None:
@@ -159,7 +155,7 @@ def _base() -> str:
     if "://" not in mirror:
         mirror = Path(mirror).absolute().as_uri()
     if not mirror.startswith(("http://", "https://", "file://")):
-        raise _error(f"NSCACHING_MIRROR={mirror} is not a folder or an http, https or file URL")
+        raise UserError(f"NSCACHING_MIRROR={mirror} is not a folder or an http, https or file URL")
     return mirror.rstrip("/") + "/openke"
 
 
@@ -173,7 +169,7 @@ def _read(source: str, file: str, expected: str, progress: Progress | None) -> b
     found = hashlib.sha256(data).hexdigest()
     if found != expected:
         sums = f"expected SHA-256 {expected[:12]}, found {found[:12]}"
-        raise _error(f"wrong content in {file}: {sums}; read from {source}")
+        raise UserError(f"wrong content in {file}: {sums}; read from {source}")
     return bytes(data)
 
 
@@ -217,11 +213,8 @@ def _told(what: str, remedy: str) -> Iterator[None]:
         if isinstance(error, HTTPError):
             error.close()
         cause = error.reason if isinstance(error, URLError) else error
-        reason = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+        said = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+        # A server's text may hold anything.
+        reason = "".join(c if c.isprintable() else " " for c in said[:200])
         code = f"HTTP {error.code} " if isinstance(error, HTTPError) else ""
-        raise _error(f"{what}: {code}{reason[:200]}; {remedy}") from error
-
-
-def _error(text: str) -> UserError:
-    """Build a message of one line, whatever a path or a server put into it."""
-    return UserError("".join(c if c.isprintable() else " " for c in text))
+        raise UserError(f"{what}: {code}{reason}; {remedy}") from error

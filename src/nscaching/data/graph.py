@@ -12,15 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from nscaching.data.index import (
-    AnswerIndex,
-    Ids,
-    Longs,
-    Side,
-    answer_index,
-    distinct,
-    head_probability,
-)
+from nscaching.data.index import AnswerIndex, Ids, Side, answer_index, distinct, head_probability
 from nscaching.errors import UserError, unknown
 
 SPLITS = ("train", "valid", "test")
@@ -136,7 +128,7 @@ class KnowledgeGraph:
         return answer_index(np.concatenate([self.split(s) for s in SPLITS]), len(self.relations))
 
     @cached_property
-    def train_keys(self) -> dict[Side, Longs]:
+    def train_keys(self) -> dict[Side, npt.NDArray[np.int64]]:
         """For each training triple, its key: (r, t) on the head side, (h, r) on the tail side."""
         head, relation, tail = self.train.T
         return {

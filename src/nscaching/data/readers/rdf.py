@@ -1,13 +1,12 @@
 """RDF files → triples: N-Triples, Turtle and N-Quads, by pyoxigraph, as a stream."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from array import array
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +16,6 @@ from nscaching.data.readers.name_table import NameTable
 from nscaching.data.readers.prefixes import Prefixes
 from nscaching.data.readers.table import file_suffix
 from nscaching.errors import UserError, flag
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 FORMATS = {".nt": "N_TRIPLES", ".ttl": "TURTLE", ".nq": "N_QUADS"}
 RDF_SUFFIXES = tuple(FORMATS)
@@ -180,15 +176,12 @@ def _library(path: Path) -> ModuleType:
     try:
         import pyoxigraph
     except ImportError:
-        raise UserError(
-            f"{path}: RDF is read by pyoxigraph, which is not installed: "
-            'pip install "nscaching[rdf]"'
-        ) from None
+        what = 'RDF is read by pyoxigraph, which is not installed: pip install "nscaching[rdf]"'
+        raise UserError(f"{path}: {what}") from None
     return pyoxigraph
 
 
-def _reason(error: BaseException) -> str:
+def _reason(error: SyntaxError) -> str:
     """Return the message of the parser without the place, in at most 200 characters."""
-    text = getattr(error, "msg", None) or str(error)
-    text = re.sub(r"^Parser error .*?: ", "", " ".join(text.split()))
+    text = re.sub(r"^Parser error .*?: ", "", " ".join(error.msg.split()))
     return text if len(text) <= 200 else text[:200] + "…"

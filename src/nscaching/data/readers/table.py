@@ -104,10 +104,8 @@ def _plain_names(path: Path, lines: Iterable[Line]) -> Iterator[bytes]:
     names: list[str] = []
     for number, line, columns in lines:
         if len(columns) != 3:
-            raise UserError(
-                f"{path}:{number}: expected 3 columns (head, relation, tail), "
-                f"found {len(columns)}: {shown(line)}"
-            )
+            what = f"expected 3 columns (head, relation, tail), found {len(columns)}"
+            raise UserError(f"{path}:{number}: {what}: {shown(line)}")
         row = [column.strip(" ") for column in columns]
         if not all(row):
             raise UserError(f"{path}:{number}: a name is empty: {shown(line)}")
@@ -138,9 +136,8 @@ def _split_csv(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Line]:
             record.append(item)
             size += len(item[1]) + 1
             if size > LINE_LIMIT:  # such as by a quote that is never closed
-                raise UserError(
-                    f"{path}:{record[0][0]}: the record is longer than {LINE_LIMIT:,} characters"
-                )
+                what = f"the record is longer than {LINE_LIMIT:,} characters"
+                raise UserError(f"{path}:{record[0][0]}: {what}")
             yield item[1] + "\n"
 
     reader = csv.reader(feed(), skipinitialspace=True, strict=True)
@@ -163,9 +160,8 @@ def read_labels(path: Path) -> dict[str, str]:
     for number, line in filled_lines(path, read_blocks(path)):
         name, tab, label = (part.strip(" ") for part in line.partition("\t"))
         if not (tab and name and label):
-            raise UserError(
-                f"{path}:{number}: expected an entity, a tab and a label: {shown(line)}"
-            )
+            what = "expected an entity, a tab and a label"
+            raise UserError(f"{path}:{number}: {what}: {shown(line)}")
         labels[name] = label
     if not labels:
         raise UserError(f"{path}: the file is empty")

@@ -1,13 +1,13 @@
 """The known benchmark data sets: found by name, downloaded once, verified on every use.
 
 The files are those of thunlp/OpenKE at one commit. The package holds their SHA-256 sums
-(``data/openke.sha256``), so every source, such as a mirror, gives the same bytes or an error.
+(``datasets.toml``), so every source, such as a mirror, gives the same bytes or an error.
 """
 
-import functools
 import hashlib
 import os
 import tempfile
+import tomllib
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ Progress = Callable[[str, int, int | None], None]
 
 COMMIT = "43fdf853d7d3f2953833d32c6d69219c47c9ec42"
 PUBLIC = f"https://raw.githubusercontent.com/thunlp/OpenKE/{COMMIT}/benchmarks"
-PINNED = Path(__file__).parent / "openke.sha256"
+TABLE = Path(__file__).with_suffix(".toml")
 
 TIMEOUT = 30.0  # seconds without a byte before a connection is closed
 BLOCK = 1 << 16
@@ -35,7 +35,7 @@ HINT = "NSCACHING_MIRROR may name a folder or URL that holds the files"
 
 @dataclass(frozen=True)
 class KnownDataset:
-    """A benchmark data set and the counts its files hold."""
+    """A benchmark data set, the counts of what its files hold, and the SHA-256 of each file."""
 
     name: str
     folder: str
@@ -45,30 +45,18 @@ class KnownDataset:
     train: int
     valid: int
     test: int
+    sha256: dict[str, str]
 
 
-KNOWN: dict[str, KnownDataset] = {
-    known.name: known
-    for known in (
-        KnownDataset("wn18", "WN18", "WN18", 40943, 18, 141442, 5000, 5000),
-        KnownDataset("wn18rr", "WN18RR", "WN18RR", 40943, 11, 86835, 3034, 3134),
-        KnownDataset("fb15k", "FB15K", "FB15k", 14951, 1345, 483142, 50000, 59071),
-        KnownDataset("fb15k237", "FB15K237", "FB15k-237", 14541, 237, 272115, 17535, 20466),
-        KnownDataset("fb13", "FB13", "FB13", 75043, 13, 316232, 5908, 23733),
-    )
+KNOWN = {
+    name: KnownDataset(name, **values)
+    for name, values in tomllib.loads(TABLE.read_text(encoding="utf-8")).items()
 }
 
 
 def find(name: str) -> KnownDataset | None:
     """Return the data set of a name in any spelling, such as "FB15k-237", or None."""
     return KNOWN.get(name.casefold().replace("-", "").replace("_", ""))
-
-
-@functools.cache
-def checksums(folder: str) -> dict[str, str]:
-    """Return the pinned SHA-256 of every file of the data set in that folder."""
-    lines = (line.split() for line in PINNED.read_text(encoding="ascii").splitlines())
-    return {Path(path).name: sha for sha, path in lines if path.startswith(f"{folder}/")}
 
 
 def cache_home() -> Path:
@@ -99,7 +87,7 @@ def fetch(name: str, progress: Progress | None = None) -> Path:
     if not is_cached(name):
         _download(known, target, progress)
     remedy = f"delete the folder {target} to download it again"
-    for file, expected in checksums(known.folder).items():
+    for file, expected in known.sha256.items():
         damaged = f"damaged data set: {target / file}, expected SHA-256 {expected[:12]}"
         with _told(damaged, remedy), (target / file).open("rb") as stream:
             found = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -127,7 +115,7 @@ def _download(known: KnownDataset, target: Path, progress: Progress | None) -> N
         parent.mkdir(parents=True, exist_ok=True)
     files = {
         file: _read(f"{base}/{known.folder}/{file}", file, expected, progress)
-        for file, expected in checksums(known.folder).items()
+        for file, expected in known.sha256.items()
     }
     with (
         _told(*writing),

@@ -125,10 +125,8 @@ class Registry(Generic[T]):
         if isinstance(cls, type) and issubclass(cls, self.base) and not inspect.isabstract(cls):
             return cls
         missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
-        raise UserError(
-            f"{self.kind} {spec!r} is not a complete subclass of {self.base.__name__}"
-            + (f": it lacks {missing}" if missing else "")
-        )
+        what = f"is not a complete subclass of {self.base.__name__}"
+        raise UserError(f"{self.kind} {spec!r} {what}" + (missing and f": it lacks {missing}"))
 
 
 def _run_file(path: Path) -> ModuleType:

@@ -1,21 +1,23 @@
-"""Load a KnowledgeGraph: by a known name, from a folder of splits, or from a file of triples."""
+"""Load a KnowledgeGraph: by a known name, from a folder of splits, or from a file to split."""
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nscaching.data import datasets
 from nscaching.data.graph import SPLITS, KnowledgeGraph, Source
-from nscaching.data.index import distinct
+from nscaching.data.index import Ids, distinct
 from nscaching.data.readers.blocks import Progress
 from nscaching.data.readers.name_table import NameTable
 from nscaching.data.readers.openke import read_openke_ids, read_openke_labelled, read_openke_names
 from nscaching.data.readers.rdf import RDF_SUFFIXES, RdfReader, is_rdf
 from nscaching.data.readers.table import TABLE_SUFFIXES, read_labels, read_triples
-from nscaching.data.split import split_triples
 from nscaching.errors import UserError, flag, unknown, user_path
 
 WORLD = Path(__file__).parent / "world"
 LABELS_FILE = "entity_labels.tsv"
+COMPILED_FROM = 1_000_000  # triples; a split of fewer is faster than the import of Numba
 
 
 def load_graph(
@@ -129,3 +131,51 @@ def _read_names(
     labels = rdf.labels() if any(map(is_rdf, files.values())) else {}
     parts = {"entities": list(entities), "relations": list(relations), "splits": splits}
     return parts | {"labels": labels, "notes": notes}
+
+
+def split_triples(triples: Ids, seed: int, share: float = 0.05) -> dict[str, Ids]:
+    """Hold out ``share`` of the triples for valid and as many for test, by seed.
+
+    A triple is held out only while its head, tail and relation still occur in train, so that
+    no unseen name is ranked; a sparse graph may therefore yield fewer than asked.
+    """
+    held_out = np.empty(2 * round(share * len(triples)), np.int64)
+    order = np.random.default_rng(seed).permutation(len(triples))
+    entity_left = np.bincount(triples[:, [0, 2]].ravel())
+    relation_left = np.bincount(triples[:, 1])
+    if len(triples) >= COMPILED_FROM:
+        from numba import njit
+
+        count = njit(cache=True)(hold_out)(triples, order, entity_left, relation_left, held_out)
+    else:
+        lists = order.tolist(), entity_left.tolist(), relation_left.tolist()
+        count = hold_out(triples, *lists, held_out)
+    half = (count + 1) // 2
+    split = np.zeros(len(triples), dtype=np.int8)  # 0, 1, 2: train, valid, test
+    split[held_out[:half]] = 1
+    split[held_out[half:count]] = 2
+    return {name: triples[split == i] for i, name in enumerate(SPLITS)}
+
+
+def hold_out(triples: Ids, order: Any, entity_left: Any, relation_left: Any, held_out: Any) -> int:  # noqa: ANN401
+    """Fill ``held_out`` with rows that may be held out, in ``order``; return how many.
+
+    Takes lists, or arrays when it is compiled.
+    """
+    count = 0
+    for row in order:
+        if count == len(held_out):
+            break
+        head, relation, tail = triples[row]
+        needed = 3 if head == tail else 2  # a loop takes two occurrences of one entity
+        if (
+            entity_left[head] >= needed
+            and entity_left[tail] >= needed
+            and relation_left[relation] >= 2
+        ):
+            entity_left[head] -= 1
+            entity_left[tail] -= 1
+            relation_left[relation] -= 1
+            held_out[count] = row
+            count += 1
+    return count

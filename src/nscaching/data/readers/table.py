@@ -29,7 +29,8 @@ NAME = {"\t": rb"%b(?: ++%b)*+" % (WORD, WORD), " ": WORD}
 QUICK = {
     gap: re.compile(rb"(?:%b\r?\n)++" % gap.encode().join([name] * 3)) for gap, name in NAME.items()
 }
-UNUSUAL_TEXT = re.compile(r"[\x80-\x9f]|^\s+$", re.MULTILINE)  # control characters, blank lines
+# Control characters, bytes that are not UTF-8, blank lines.
+UNUSUAL_TEXT = re.compile(r"[\x80-\x9f\udc80-\udcff]|^\s+$", re.MULTILINE)
 
 Line = tuple[int, str, list[str]]
 """Line number, line, columns."""
@@ -89,12 +90,8 @@ def quick_names(block: bytes, separator: str) -> bytes | None:
     """
     if not QUICK[separator].fullmatch(block):
         return None
-    if not block.isascii():
-        try:
-            if UNUSUAL_TEXT.search(block.decode()):
-                return None
-        except UnicodeDecodeError:
-            return None
+    if not block.isascii() and UNUSUAL_TEXT.search(block.decode(errors="surrogateescape")):
+        return None
     ends = bytes.maketrans(separator.encode() + b"\n", 2 * END.encode())
     return block.translate(ends, b"\r")
 

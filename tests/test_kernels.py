@@ -29,7 +29,7 @@ from nscaching.kernels.batch import Negatives
 from nscaching.kernels.codes import KINDS
 from nscaching.kernels.cpu.kernels import NumbaKernels
 from nscaching.models import MODELS, Form, Model
-from nscaching.models.transe import TransE
+from nscaching.models.translational import TransE
 from nscaching.samplers.cached import NSCaching
 from nscaching.training.trainer import Trainer
 

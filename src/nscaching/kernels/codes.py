@@ -2,7 +2,7 @@
 
 from nscaching.models import Form, Model
 from nscaching.models.bilinear import ComplEx, DistMult
-from nscaching.models.transe import TransD, TransE, TransH
+from nscaching.models.translational import TransD, TransE, TransH
 
 DOT, DISTANCE, SHIFTED = 0, 1, 2
 IMPORTANCE, TOP, UNIFORM = 0, 1, 2

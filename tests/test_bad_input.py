@@ -390,7 +390,7 @@ def test_a_device_that_is_not_there(fails, run):
         ("--plot good.tsv", "good.tsv exists already; choose another --plot, or say --overwrite"),
         ("--plot new.txt", "--plot new.txt: the name must end in .png, .svg or .pdf"),
         ("--plot good.tsv --overwrite", "--plot good.tsv: the name must end in .png, .svg or .pdf"),
-        ("--plot good.tsv/a.png", "cannot write good.tsv: File exists"),
+        ("--plot good.tsv/a.png", "cannot write good.tsv/a.png: File exists"),
         ("--plot taken.png --overwrite", "cannot write taken.png: Is a directory"),
         ("--plot ~no-such-user-here/a.png", "~no-such-user-here/a.png: there is no such home"),
         ("gone", "gone does not exist"),

@@ -31,7 +31,7 @@ from nscaching.data.index import Side
 from nscaching.kernels import CacheSide, Learning
 from nscaching.kernels.codes import KINDS
 from nscaching.models import MODELS
-from nscaching.models.distmult import DistMult
+from nscaching.models.bilinear import DistMult
 from nscaching.settings import CacheSettings
 from refreshes import STRATEGIES, Case, cases, one_case
 

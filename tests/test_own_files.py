@@ -23,7 +23,7 @@ QUICK = shlex.split("--epochs 1 --dim 4 --threads 1 --validate-every 0 --batch-s
 
 MODEL = """
 from dataclasses import dataclass
-from nscaching.models.distmult import DistMult
+from nscaching.models.bilinear import DistMult
 
 @dataclass
 class Thing:  # dataclasses look into sys.modules

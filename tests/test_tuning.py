@@ -23,7 +23,7 @@ from nscaching import UserError, train, tune
 from nscaching.cli import main as cli
 from nscaching.config import read_toml
 from nscaching.errors import as_flag
-from nscaching.models.distmult import DistMult
+from nscaching.models.bilinear import DistMult
 from nscaching.models.transe import TransE
 from nscaching.samplers.fixed import Uniform
 from nscaching.training.trainer import Trainer

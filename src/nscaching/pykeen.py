@@ -15,12 +15,7 @@ from typing import Any, ClassVar
 import torch
 from pykeen.models import ERModel
 from pykeen.models import Model as PykeenModel
-from pykeen.nn.modules import (
-    ComplExInteraction,
-    DistMultInteraction,
-    RotatEInteraction,
-    TransEInteraction,
-)
+from pykeen.nn import modules as interactions
 from pykeen.sampling import NegativeSampler, negative_sampler_resolver
 from pykeen.training import SLCWATrainingLoop, training_loop_resolver
 from torch import Tensor
@@ -132,19 +127,19 @@ class _Scores(Model):
 
     pykeen: Any
     """The model; its types are PyKEEN's."""
+    broadcasts = True  # scores come from the model, not from a table of rows
 
     def __init__(self, model: PykeenModel, norm: int = 2) -> None:
         super().__init__(model.num_entities, model.num_relations, 0, norm)
         self.__dict__["pykeen"] = model  # not a submodule: its mode is changed by hand
-        self.modes: list[bool] = []
 
     def __enter__(self) -> None:
         # Dropout and batch normalization are for the gradient step alone.
-        self.modes.append(self.pykeen.training)
+        self.mode = self.pykeen.training
         self.pykeen.eval()
 
     def __exit__(self, *error: object) -> None:
-        self.pykeen.train(self.modes.pop())
+        self.pykeen.train(self.mode)
         for module in self.pykeen.modules():
             # RGCN keeps the embeddings of a forward pass: these have no gradient.
             if getattr(module, "enriched_embeddings", None) is not None:
@@ -152,27 +147,20 @@ class _Scores(Model):
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         triples = torch.stack(torch.broadcast_tensors(head, relation, tail), dim=-1)
-        scores = [self.pykeen.score_hrt(some) for some in triples.reshape(-1, 3).split(PIECE)]
-        return torch.cat(scores).view(triples.shape[:-1])
+        scores: Tensor = self.pykeen.score_hrt(triples.reshape(-1, 3))
+        return scores.view(triples.shape[:-1])
 
-    def score_candidates(
-        self,
-        side: Side,
-        anchor: Tensor,
-        relation: Tensor,
-        candidates: Tensor,
-        dtype: torch.dtype | None = None,
+    def _piece_size(self, candidates: Tensor) -> int:
+        return max(1, PIECE // candidates.shape[1])
+
+    def _score_piece(
+        self, side: Side, anchor: Tensor, relation: Tensor, candidates: Tensor, table: Tensor | None
     ) -> Tensor:
         if not isinstance(self.pykeen, ERModel):
             return self._score_broadcast(side, anchor, relation, candidates)
-        scores, size = [], max(1, PIECE // candidates.shape[1])
-        pieces = [ids.split(size) for ids in (anchor, relation, candidates)]
-        for a, r, c in zip(*pieces, strict=True):
-            if side is Side.TAIL:
-                scores.append(self.pykeen.score_t(torch.stack([a, r], dim=1), tails=c))
-            else:
-                scores.append(self.pykeen.score_h(torch.stack([r, a], dim=1), heads=c))
-        return torch.cat(scores)
+        if side is Side.TAIL:
+            return self.pykeen.score_t(torch.stack([anchor, relation], dim=1), tails=candidates)
+        return self.pykeen.score_h(torch.stack([relation, anchor], dim=1), heads=candidates)
 
 
 class _Dot(_Scores):
@@ -213,16 +201,15 @@ def _real(rows: Tensor) -> Tensor:
 
 
 COMPILED: dict[type, type[_Scores]] = {
-    ComplExInteraction: _Dot,
-    DistMultInteraction: _Dot,
-    RotatEInteraction: _Rotated,
-    TransEInteraction: _Translated,
+    interactions.ComplExInteraction: _Dot,
+    interactions.DistMultInteraction: _Dot,
+    interactions.RotatEInteraction: _Rotated,
+    interactions.TransEInteraction: _Translated,
 }
 """Interactions whose refresh is compiled; others are refreshed through the model's own scores."""
 
 
 def scores_of(model: PykeenModel) -> _Scores:
-    """Return what scores the candidates of a refresh."""
     if not isinstance(model, ERModel) or len(model.entity_representations) != 1:
         return _Scores(model)
     interaction: Any = model.interaction
@@ -233,9 +220,8 @@ def scores_of(model: PykeenModel) -> _Scores:
         kind = _Rotated if torch.allclose(turns, torch.ones_like(turns), atol=1e-3) else _Scores
     if kind is not _Translated:
         return kind(model)
-    if interaction.power_norm or interaction.p not in (1, 2):
-        return _Scores(model)
-    return _Translated(model, int(interaction.p))
+    plain = interaction.power_norm or interaction.p not in (1, 2)
+    return _Scores(model) if plain else _Translated(model, int(interaction.p))
 
 
 negative_sampler_resolver.register(NSCachingNegativeSampler)

@@ -1,11 +1,8 @@
 """The numbers by which compiled code knows models, forms and strategies."""
 
 from nscaching.models import Form, Model
-from nscaching.models.complex import ComplEx
-from nscaching.models.distmult import DistMult
-from nscaching.models.transd import TransD
-from nscaching.models.transe import TransE
-from nscaching.models.transh import TransH
+from nscaching.models.bilinear import ComplEx, DistMult
+from nscaching.models.transe import TransD, TransE, TransH
 
 DOT, DISTANCE, SHIFTED = 0, 1, 2
 IMPORTANCE, TOP, UNIFORM = 0, 1, 2

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -51,6 +52,14 @@ class CacheAccess:
     is_known: IsKnown | None = None
     """Tells which candidates may not be cached; None: all may."""
 
+    def excluded(self, side: Side, key: Tensor, candidates: Tensor) -> Tensor | None:
+        """Mark candidates [keys, C] that may not be cached: repeats in a set, known triples."""
+        excluded = repeated(candidates) if self.settings.candidates == "set" else None
+        if self.is_known is not None:
+            known = self.is_known(side, key.unsqueeze(1), candidates)
+            excluded = known if excluded is None else excluded | known
+        return excluded
+
 
 class Kernels:
     """The reference path: plain torch, any model, any device."""
@@ -60,6 +69,9 @@ class Kernels:
     def __init__(self, reason: str = "asked for") -> None:
         self.reason = reason
         """Why this path runs, for the user to read."""
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self  # copies share threads, and memory for one call at a time
 
     def compile_seconds(self) -> float:
         """Return the seconds that this process has compiled, as far as they are known."""
@@ -170,7 +182,7 @@ class Kernels:
         every path draws the same entity from the third place, say. Where fewer than N1 candidates
         remain, they are taken again in turn, in any order.
         """
-        model, settings, is_known = asked.model, asked.settings, asked.is_known
+        model, settings = asked.model, asked.settings
         for cache, key in zip(asked.sides, asked.keys, strict=True):
             key = key[key >= 0].unique()
             slot = torch.arange(settings.n1 + settings.n2, device=key.device).unsqueeze(0)
@@ -180,10 +192,7 @@ class Kernels:
             fresh = random.whole(random.bits(start, own, slot[:, settings.n1 :]), model.entities)
             fresh = fresh.expand(len(key), -1)
             candidates = torch.cat([cache.ids[key].long(), fresh], dim=1)  # [keys, N1 + N2]
-            excluded = repeated(candidates) if settings.candidates == "set" else None
-            if is_known is not None:
-                known = is_known(cache.side, row, candidates)
-                excluded = known if excluded is None else excluded | known
+            excluded = asked.excluded(cache.side, key, candidates)
             scores = model.score_candidates(
                 cache.side,
                 cache.anchor[key],

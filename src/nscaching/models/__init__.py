@@ -1,4 +1,4 @@
-"""Scoring functions, one file each; ``MODELS`` finds them by name."""
+"""Scoring functions, one file for each family; ``MODELS`` finds them by name."""
 
 from nscaching.models.arithmetic import DIVERGED, MODULI, Distances, finite, plain_distances
 from nscaching.models.base import MODELS, Form, Model, build

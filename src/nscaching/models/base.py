@@ -147,13 +147,14 @@ class Model(nn.Module, ABC):
         """
         # With more candidates than entities it is cheaper to make every entity's row once.
         whole = dtype is not None or candidates.numel() > self.entities
-        table = self.table(dtype) if whole else None
+        table = self.table(dtype) if whole and not self.broadcasts else None
+        size = self._piece_size(candidates)
+        pieces = zip(*(ids.split(size) for ids in (anchor, relation, candidates)), strict=True)
+        return torch.cat([self._score_piece(side, a, r, c, table) for a, r, c in pieces])
+
+    def _piece_size(self, candidates: Tensor) -> int:
         row_bytes = 4 * candidates.shape[1] * self.entity.shape[1]
-        piece = max(1, PIECE_BYTES[anchor.device.type] // max(1, row_bytes))
-        pieces = zip(
-            anchor.split(piece), relation.split(piece), candidates.split(piece), strict=True
-        )
-        return torch.cat([self._score_piece(side, *each, table) for each in pieces])
+        return max(1, PIECE_BYTES[candidates.device.type] // max(1, row_bytes))
 
     def _score_piece(
         self, side: Side, anchor: Tensor, relation: Tensor, candidates: Tensor, table: Tensor | None

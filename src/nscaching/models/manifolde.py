@@ -6,20 +6,21 @@ from torch import Tensor, nn
 
 from nscaching.data.index import Side
 from nscaching.models.arithmetic import Distances, plain_distances
-from nscaching.models.base import MODELS, Model
+from nscaching.models.base import MODELS
+from nscaching.models.transe import TransE
 
 
 @MODELS.register("ManifoldE")
-class ManifoldE(Model):
+class ManifoldE(TransE):
     """f(h, r, t) = −|‖h + r − t‖² − D_r²|: t on a sphere around h + r; h, r, t ∈ ℝᵈ.
 
     Entity vectors h, t are of length d^¼ (the paper leaves it free): squares of their distances
     span √d then, as L1 distances of unit vectors do, so that the same margins serve. The radius D_r
-    is learned, as a row of one number. Distances are Euclidean whatever the norm.
+    is learned, as a row of one number, and starts as long as an entity vector. Distances are
+    Euclidean whatever the norm.
     """
 
-    family = "translational"
-    widths = (1, 1)
+    form = None
     broadcasts = False  # all entities are scored by a query vector
 
     def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
@@ -27,23 +28,17 @@ class ManifoldE(Model):
         self.radius = nn.Parameter(torch.empty(relations, 1))
 
     def reset(self, generator: torch.Generator | None = None) -> None:
-        """Start with Xavier's distribution and radii as long as an entity vector."""
         super().reset(generator)
         nn.init.constant_(self.radius, self.dim**0.25)
 
     def entity_rows(self, ids: Tensor) -> Tensor:
         length: float = self.dim**0.25
-        return length * F.normalize(F.embedding(ids, self.entity), dim=-1)
+        return length * super().entity_rows(ids)
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         h, t = self.entity_rows(head), self.entity_rows(tail)
         square = (h + self.relation_rows(relation) - t).square().sum(-1)
         return -(square - self._square(relation)).abs()
-
-    def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
-        """Return the sphere's centre: h + r for the tail, t − r for the head."""
-        r = self.relation_rows(relation)
-        return self.entity_rows(anchor) + (r if side is Side.TAIL else -r)
 
     def _measure(self, query: Tensor, rows: Tensor, distances: Distances) -> Tensor:
         return distances(query, rows, 2).square()

@@ -49,6 +49,9 @@ class Sampler(ABC):
     scores_all: ClassVar[bool] = False
     """Whether the generator scores all entities for each triple; autograd makes its gradients."""
 
+    in_torch: bool = True
+    """Whether torch does much of the work; if not, compiled loops get all threads of a CPU."""
+
     usual_count: ClassVar[int] = 1
     """Negatives of each triple, unless the configuration says how many."""
 
@@ -69,10 +72,7 @@ class Sampler(ABC):
         self.kernels = kernels or Kernels()
         self.entities = len(graph.entities)
         self.draws = self.prepare(graph)
-        self.random = self.draws.random
-        """For rare draws; the usual draws of a step are a function of seed and tick."""
-        self.tick = self.draws.tick
-        """Number of the step."""
+        self.random, self.tick = self.draws.random, self.draws.tick
 
     def prepare(self, graph: KnowledgeGraph) -> Draws:
         """Make what the first step draws from, and return the random numbers."""
@@ -85,15 +85,10 @@ class Sampler(ABC):
     def begin_epoch(self, epoch: int) -> None:  # noqa: B027  (most samplers ignore it)
         """Prepare for an epoch (1, 2, …)."""
 
-    @property
-    def in_torch(self) -> bool:
-        """Whether torch does much of the work; if not, compiled loops get all threads of a CPU."""
-        return True
-
     def phase(self) -> object:
         """Return the same value for steps that do the same operations, so that a graph can replay.
 
-        None: the operations depend on the draws.
+        None: the operations depend on the draws. Not asked where known triples are left out.
         """
         return None
 

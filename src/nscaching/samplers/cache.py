@@ -1,9 +1,8 @@
 """The negative cache of NSCaching (Zhang et al., 2019), for any PyTorch training loop."""
 
-import copy
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,6 @@ from nscaching.data.index import AnswerIndex, Ids, Side, answer_index
 from nscaching.errors import UserError, unknown
 from nscaching.kernels import CacheAccess, CacheSide, Kernels, choose_kernels
 from nscaching.kernels.batch import Batch, Negatives
-from nscaching.kernels.choose import repeated
 from nscaching.models import Model
 from nscaching.samplers.draws import Draws, Progress, SideRule
 from nscaching.samplers.score_function import Score, ScoreFunction
@@ -104,9 +102,8 @@ class NegativeCache:
             ids = torch.empty(len(codes), n1, dtype=torch.int32, device=self.device)
             self.sides[asked] = CacheSide(asked, ids, anchor, relation)
         self._codes: dict[Side, Tensor] = {}
-        self._drawn: Negatives | None = None
-        self._sampled: Batch | None = None
-        """The triples that ``sample`` was last called with."""
+        self._drawn: tuple[Batch, Negatives] | None = None
+        """The last draw."""
         self._fill(progress)
 
     # One step.
@@ -131,8 +128,7 @@ class NegativeCache:
         if score is None and self.settings.draw != "uniform":
             raise UserError(f"draw = {self.settings.draw!r} needs scores: give score= to sample")
         self.draws.tick += 1
-        self._sampled = batch
-        return self.draw(batch, self._model(score), k)
+        return self.draw(batch, None if score is None else self._model(score), k)
 
     def refresh(
         self, head: LongArray, relation: LongArray, tail: LongArray, score: Score | Model
@@ -144,7 +140,7 @@ class NegativeCache:
         """
         batch = self.batch(head, relation, tail)
         if self.settings.refresh_side == "drawn":
-            last = self._sampled
+            last = self._drawn[0] if self._drawn else None
             if last is None or not all(torch.equal(batch.key(s), last.key(s)) for s in Side):
                 raise UserError("refresh_side = 'drawn' needs a sample of the same batch before")
         if not callable(score):
@@ -162,19 +158,20 @@ class NegativeCache:
         """Draw negatives for triples whose keys are known; ``tick`` is the number of the step."""
         draws = self.draws
         if self.settings.draw == "uniform" and not draws.filter_known:
-            self._drawn = draws.draw(batch, list(self.rows.values()), count)
+            drawn = draws.draw(batch, list(self.rows.values()), count)
         else:
             replace_head = draws.choose_head(batch)
             asked = self._access([batch.key(side) for side in Side], model)
-            self._drawn = self.kernels.draw_by_score(batch, replace_head, asked, count)
-        return self._drawn
+            drawn = self.kernels.draw_by_score(batch, replace_head, asked, count)
+        self._drawn = batch, drawn
+        return drawn
 
     def update(self, batch: Batch, model: Model) -> None:
         """Refresh the rows of triples whose keys are known."""
         keys = [batch.key(side) for side in Side]
         if self.settings.refresh_side == "drawn":
             assert self._drawn is not None
-            drawn = self._drawn.replace_head
+            drawn = self._drawn[1].replace_head
             assert drawn is not None
             keys = [key.where(mine, -1) for key, mine in zip(keys, (drawn, ~drawn), strict=True)]
         self.kernels.refresh(self._access(keys, model))
@@ -208,13 +205,6 @@ class NegativeCache:
             f"NegativeCache({heads} queries for heads, {tails} for tails, n1={self.settings.n1}, "
             f"n2={self.settings.n2}, {self.nbytes / 2**20:.1f} MiB on {self.device})"
         )
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # Copies share the kernels, which hold threads and memory for one call at a time.
-        memo[id(self.kernels)] = self.kernels
-        copied = type(self).__new__(type(self))
-        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        return copied
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the cached entities and the state of the random numbers, as tensors."""
@@ -278,10 +268,8 @@ class NegativeCache:
         asked = cast(Model, model), self.settings  # a uniform draw asks no model
         return CacheAccess([*self.sides.values()], keys, *asked, draws.seed, draws.tick, known)
 
-    def _model(self, score: Score | Model | None) -> Any:  # noqa: ANN401  (None where None was given)
-        if score is None or isinstance(score, Model):
-            return score
-        return ScoreFunction(score, self.entities)
+    def _model(self, score: Score | Model) -> Model:
+        return score if isinstance(score, Model) else ScoreFunction(score, self.entities)
 
     # The start.
 
@@ -295,31 +283,20 @@ class NegativeCache:
 
     def _random_row(self, side: Side, key: Tensor) -> Tensor:
         """Draw entities [n, N1] that may be cached for each key [n]."""
-        draws, n1 = self.draws, self.settings.n1
+        draws, n1, asked = self.draws, self.settings.n1, self._access([], None)
         entities = draws.random_entities(len(key), n1)
         rows = torch.arange(len(key), device=self.device)  # those that may have an excluded entity
         for redraw in range(FILL_ROUNDS + 1):
-            excluded = self._excluded(side, key[rows], entities[rows])
+            excluded = asked.excluded(side, key[rows], entities[rows])
+            if excluded is None or not excluded.any():
+                return entities
             left = excluded.any(1)
             rows, excluded = rows[left], excluded[left]
-            if not len(rows):
-                break
             if redraw < FILL_ROUNDS:
                 fresh = draws.random_entities(*entities.shape)[rows]
                 entities[rows] = torch.where(excluded, fresh, entities[rows])
-            else:
-                entities[rows] = draws.choose_entities(side, key[rows], n1)
+        entities[rows] = draws.choose_entities(side, key[rows], n1)
         return entities
-
-    def _excluded(self, side: Side, key: Tensor, candidates: Tensor) -> Tensor:
-        """Mark candidates [keys, C] that may not be cached: repeats in a set, known triples."""
-        in_set = self.settings.candidates == "set"
-        excluded = (
-            repeated(candidates) if in_set else torch.zeros_like(candidates, dtype=torch.bool)
-        )
-        if self.draws.filter_known:
-            excluded |= self.draws.is_known(side, key.unsqueeze(1), candidates)
-        return excluded
 
 
 def _check(settings: CacheSettings, entities: int, side: str) -> None:

@@ -25,7 +25,8 @@ class NSCaching(Sampler):
 
     def prepare(self, graph: KnowledgeGraph) -> Draws:
         """Make the cache, which has the random numbers."""
-        config, entities = self.config, len(graph.entities)
+        config, entities = self.config, self.entities
+        self.in_torch = config.cache.draw != "uniform"  # torch draws by score
         if config.cache.n1 > entities:
             raise UserError(
                 f"{flag('n1')} {config.cache.n1} is larger than the number of entities, "
@@ -49,22 +50,13 @@ class NSCaching(Sampler):
         """Refresh in the first of every lazy + 1 epochs only."""
         self.refreshing = (epoch - 1) % (self.config.cache.lazy + 1) == 0
 
-    @property
-    def in_torch(self) -> bool:
-        """Torch draws by score and searches for known triples; compiled loops do the rest."""
-        return self.config.filter_known or self.config.cache.draw != "uniform"
-
     def phase(self) -> object:
-        """Steps with a refresh do more; with known triples left out, each step differs."""
-        if self.config.filter_known:
-            return None
         return "refresh" if self.refreshing else "draw"
 
     def negatives(self, batch: Batch, model: Model) -> Negatives:
         return self.cache.draw(batch, model, self.count)
 
     def update(self, batch: Batch, model: Model) -> None:
-        """Refresh the head cache and the tail cache of the batch (step 8, Algorithm 3)."""
         if self.refreshing:
             self.cache.update(batch, model)
 

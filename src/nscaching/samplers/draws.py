@@ -69,7 +69,6 @@ class Draws:
         return self.kernels.draw(batch, *step, caches, count)
 
     def choose_head(self, batch: Batch) -> Tensor:
-        """Choose for each triple [B] whether to replace its head, else its tail."""
         replace_head = self.kernels.coin(batch, self.head_probability, self.seed, self.tick)
         if not self.filter_known:
             return replace_head
@@ -78,7 +77,6 @@ class Draws:
         return torch.where(no_head == no_tail, replace_head, no_tail)
 
     def random_entities(self, *shape: int) -> Tensor:
-        """Draw entities, each equally likely."""
         return torch.randint(self.entities, shape, generator=self.random, device=self.device)
 
     def unknown_entities(self, batch: Batch, replace_head: Tensor, count: int) -> Tensor:

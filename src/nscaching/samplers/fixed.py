@@ -15,6 +15,7 @@ class Uniform(Sampler):
 
     side: ClassVar[SideRule] = "uniform"
     one_side = True
+    in_torch = False
 
     def negatives(self, batch: Batch, model: Model) -> Negatives:
         if not self.config.filter_known:
@@ -23,14 +24,8 @@ class Uniform(Sampler):
         entity = self.draws.unknown_entities(batch, replace_head, self.count)
         return batch.corrupt(replace_head, entity, entity)
 
-    @property
-    def in_torch(self) -> bool:
-        """Only the search for known triples is torch's."""
-        return self.config.filter_known
-
     def phase(self) -> object:
-        """All steps do the same, unless they search for unknown entities."""
-        return None if self.config.filter_known else "draw"
+        return "draw"
 
 
 @SAMPLERS.register("bernoulli")

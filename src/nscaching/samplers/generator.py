@@ -9,7 +9,6 @@ from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.kernels import CHOICE, ENTITY, AutogradLearner, Learning, random
 from nscaching.kernels.batch import Batch, Negatives
-from nscaching.kernels.learner import Scorer
 from nscaching.kernels.state import State, join, part
 from nscaching.models import Form, Model, build
 from nscaching.samplers.base import SAMPLERS, Sampler
@@ -46,23 +45,15 @@ class Generating(Sampler):
             self.generator.load_state_dict(self.start)
         self.generator.to(self.device)
         learning = Learning("margin", config.margin, config.gan.generator_lr, weight_decay=0.0)
-        self.scorer = self.new_scorer(learning)
+        asked = self.generator, learning  # against all entities, only autograd can learn
+        self.scorer = AutogradLearner(*asked) if self.scores_all else self.kernels.scorer(*asked)
+        self.in_torch = isinstance(self.scorer, AutogradLearner)
         self.sums = torch.zeros(4, dtype=torch.float64, device=self.device)
         """Loss, reward and entropy, each a sum over triples, and the number of triples."""
         return super().prepare(graph)
 
-    @property
-    def in_torch(self) -> bool:
-        """Without compiled gradients, generators learn by autograd."""
-        return self.config.filter_known or isinstance(self.scorer, AutogradLearner)
-
     def phase(self) -> object:
-        """All steps do the same, unless they search for unknown entities."""
-        return None if self.config.filter_known else "generate"
-
-    def new_scorer(self, learning: Learning) -> Scorer:
-        """Return the kernels by which the generator scores and learns."""
-        return self.kernels.scorer(self.generator, learning)
+        return "generate"
 
     @abstractmethod
     def candidates(self, batch: Batch, replace_head: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,7 +63,6 @@ class Generating(Sampler):
         """
 
     def negatives(self, batch: Batch, model: Model) -> Negatives:
-        """Draw by the softmax of the generator's scores, and keep what ``update`` needs."""
         replace_head = self.choose_head(batch)
         self.offered, scores = self.candidates(batch, replace_head)  # [B, C]
         log_chance = torch.log_softmax(scores, 1)  # [B, C]
@@ -134,10 +124,6 @@ class IGAN(Generating):
 
     scores_all = True
     scorer: AutogradLearner
-
-    def new_scorer(self, learning: Learning) -> AutogradLearner:
-        """Against all entities, only autograd can learn."""
-        return AutogradLearner(self.generator, learning)
 
     def candidates(self, batch: Batch, replace_head: Tensor) -> tuple[Tensor, Tensor]:
         """Score every entity for each triple: time and memory grow with the number of entities."""

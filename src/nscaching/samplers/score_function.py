@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
 from nscaching.data.index import Side
@@ -23,13 +22,11 @@ class ScoreFunction(Model):
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         return self.function(head, relation, tail)
 
-    def score_candidates(
-        self,
-        side: Side,
-        anchor: Tensor,
-        relation: Tensor,
-        candidates: Tensor,
-        dtype: torch.dtype | None = None,
+    def _piece_size(self, candidates: Tensor) -> int:
+        return max(1, len(candidates))
+
+    def _score_piece(
+        self, side: Side, anchor: Tensor, relation: Tensor, candidates: Tensor, table: Tensor | None
     ) -> Tensor:
         scores = self._score_broadcast(side, anchor, relation, candidates)
         if scores.shape != candidates.shape:

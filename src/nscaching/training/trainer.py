@@ -69,8 +69,10 @@ class Trainer:
         parts = self.model, self.sampler, self.triples.columns[1]
         self.probes = Probes(probes or ProbeConfig(), graph, *parts, margin, self._seed(PROBES))
         self.meter = EpochMeter(self.device, self.kernels.compile_seconds)
-        # For forms that kernels do not know, the number of keys decides what a refresh does.
-        steady = self.learner.steady and (self.model.form in FORMS or not self.sampler.has_cache)
+        # For forms that kernels do not know, the number of keys decides what a refresh does; where
+        # known triples are left out, the draws do.
+        same = self.model.form in FORMS or not self.sampler.has_cache
+        steady = self.learner.steady and same and not config.filter_known
         self.step = self.kernels.capture(self._step, self.sampler.phase if steady else None)
         in_torch = isinstance(self.learner, AutogradLearner) or self.sampler.in_torch
         # Idle torch threads would take the cores of a CPU from compiled loops.

@@ -102,7 +102,7 @@ def measure(graph: KnowledgeGraph, config: TrainConfig, epochs: int) -> dict[str
             turns.reverse()  # each goes first in every other epoch
             if epoch >= 0:
                 look(epoch, epoch == epochs)
-        watch("look", recorder.wait)()
+        watch("look", recorder.pending.result)()
         recorder.background.shutdown()
     seconds = {name: taken[WARM_UP:] for name, taken in watch.seconds.items()}
     off_s, on_s = statistics.median(seconds["off"]), seconds["on"]

@@ -73,10 +73,10 @@ class RemoteKernels(TritonKernels):
             return copy.deepcopy(model).cuda()
         return known[1]
 
-    def learner(self, model, learning, count=1):
+    def learner(self, model, learning):
         far_model = copy.deepcopy(model).cuda()
         self.far_models[id(model)] = (model, far_model)  # the model, so that its id stays its own
-        return RemoteLearner(model, far_model, super().learner(far_model, learning, count))
+        return RemoteLearner(model, far_model, super().learner(far_model, learning))
 
     def gather(self, columns, row):
         return super().gather(there(columns), there(row)).cpu()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from helpers import SLOW, new_kernels, new_model
 from nscaching.data.index import Side
 from nscaching.kernels import CacheAccess, CacheSide, random
-from nscaching.kernels.reference import FRESH, NOISE
+from nscaching.kernels.random import FRESH, NOISE
 from nscaching.models import Model
 from nscaching.settings import CacheSettings
 

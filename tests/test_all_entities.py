@@ -78,7 +78,7 @@ def test_every_entity_true_or_false(name):
             total = total + sum(losses) / len(true)
         return total
 
-    learner = KVsAll(model, Learning("kvsall", 0.0, 0.1, 0.0), plain_distances, GRAPH)
+    learner = KVsAll(model, Learning("kvsall", 0.0, 0.1, 0.0), plain_distances, GRAPH.train_index)
     check(learner, model, [0, 7, 7, 12, *range(20, 30)], slow)
 
 

@@ -32,16 +32,11 @@ SHA = {name: hashlib.sha256(data).hexdigest() for name, data in FILES.items()}
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """Return an empty cache folder, and let "toy" be the name of a known data set."""
-    pinned = tmp_path / "pinned.sha256"
-    pinned.write_text("".join(f"{SHA[name]}  TOY/{name}\n" for name in FILES))
-    toy = datasets.KnownDataset("toy", "TOY", "Toy", 2, 1, 25000, 1, 1)
+    toy = datasets.KnownDataset("toy", "TOY", "Toy", 2, 1, 25000, 1, 1, SHA)
     monkeypatch.setitem(datasets.KNOWN, "toy", toy)
-    monkeypatch.setattr(datasets, "PINNED", pinned)
     monkeypatch.setenv("NSCACHING_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    datasets.checksums.cache_clear()
-    yield tmp_path / "home"
-    datasets.checksums.cache_clear()
+    return tmp_path / "home"
 
 
 @pytest.fixture
@@ -160,7 +155,7 @@ def left_behind(home: Path) -> list[str]:
 def test_pinned_table_is_complete():
     assert list(datasets.KNOWN) == ["wn18", "wn18rr", "fb15k", "fb15k237", "fb13"]
     for name, known in datasets.KNOWN.items():
-        sums = datasets.checksums(known.folder)
+        sums = known.sha256
         assert known.name == name
         assert set(FILES) <= set(sums)
         assert set(sums) - set(FILES) == (

@@ -24,12 +24,12 @@ from helpers import (
 )
 from nscaching import TrainConfig, UserError
 from nscaching.data.index import Side
-from nscaching.kernels import Kernels, Learning, choose_kernels, dispatch
+from nscaching.kernels import Kernels, Learning, choose_kernels
 from nscaching.kernels.batch import Negatives
 from nscaching.kernels.codes import KINDS
 from nscaching.kernels.cpu.kernels import NumbaKernels
 from nscaching.models import MODELS, Form, Model
-from nscaching.models.transe import TransE
+from nscaching.models.translational import TransE
 from nscaching.samplers.cached import NSCaching
 from nscaching.training.trainer import Trainer
 
@@ -73,7 +73,7 @@ def test_rewards_agree(twin, name, count):
     entity = torch.randint(len(graph.entities), (9, count), generator=random)
     drawn = batch.corrupt(replace, entity, entity)
     kernels = new_kernels(twin)
-    kernels.learner(model, Learning("margin", 4.0, 0.01, 0.0), count)
+    kernels.learner(model, Learning("margin", 4.0, 0.01, 0.0))
     found = kernels.reward(model, batch, drawn)
     assert not found.requires_grad
     torch.testing.assert_close(found, drawn.scores(model, batch).detach(), rtol=1e-4, atol=1e-5)
@@ -164,7 +164,11 @@ def test_what_is_not_installed(fitting, device, monkeypatch):
 
 def test_what_does_not_work(monkeypatch):
     broken = ImportError("Numba needs another NumPy\nthan this")
-    monkeypatch.setattr(dispatch, "_compiled", lambda *given: (_ for _ in ()).throw(broken))
+
+    def fail(*given):
+        raise broken
+
+    monkeypatch.setattr(NumbaKernels, "__init__", fail)
     reason = "numba does not work here: Numba needs another NumPy than this"
     chosen = choose_kernels("auto", CPU)
     assert (type(chosen), chosen.reason) == (Kernels, reason)

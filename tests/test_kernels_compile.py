@@ -48,14 +48,13 @@ def test_kernels_compile_for_a_gpu(tmp_path):
 
 def test_seconds_of_compiling_are_heard_beside_another_listener():
     pytest.importorskip("triton", reason="triton is not installed")
-    from nscaching.kernels.gpu.compiling import Stopwatch
+    from nscaching.kernels.gpu.kernels import Stopwatch
 
     others = []
     knobs = SimpleNamespace(
         compilation=SimpleNamespace(listener=lambda **heard: others.append(heard))
     )
-    watch = Stopwatch()
-    watch.attach(knobs)
+    watch = Stopwatch(knobs)
     for total in (1_500_000, 250_000):
         knobs.compilation.listener(times=SimpleNamespace(total=total), cache_hit=False)
     assert watch.seconds == 1.75

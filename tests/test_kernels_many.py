@@ -66,8 +66,8 @@ def test_steps_agree(twin, name, norm, objective, adversarial, size, count, dim)
     learning = Learning(objective, 1.5, 0.01, 0.0)
     steps = [random_step(size, count, seed, adversarial) for seed in (1, 2)]
     twin_model = copy.deepcopy(model)
-    learner = Kernels().learner(model, learning, count)
-    fast = new_kernels(twin).learner(twin_model, learning, count)
+    learner = Kernels().learner(model, learning)
+    fast = new_kernels(twin).learner(twin_model, learning)
     assert not isinstance(fast, AutogradLearner)
     clear = {name: torch.ones_like(table).bool() for name, table in model.named_parameters()}
     for batch, negatives in steps:
@@ -94,8 +94,8 @@ def test_penalised_cubes_agree(twin, name):
     learning = Learning("shifted", 1.5, 0.01, 0.0, cubes=0.2)
     batch, negatives = random_step(4, 3, 1, adversarial=1.0)
     twin_model = copy.deepcopy(model)
-    Kernels().learner(model, learning, 3).step(batch, negatives, new_sums())
-    new_kernels(twin).learner(twin_model, learning, 3).step(batch, negatives, new_sums())
+    Kernels().learner(model, learning).step(batch, negatives, new_sums())
+    new_kernels(twin).learner(twin_model, learning).step(batch, negatives, new_sums())
     for table, got in zip(model.parameters(), twin_model.parameters(), strict=True):
         torch.testing.assert_close(got.detach(), table.detach(), rtol=1e-6, atol=2e-5)
 
@@ -107,8 +107,8 @@ def test_programs_share_candidates(twin, name, programs, monkeypatch):
     monkeypatch.setattr("nscaching.kernels.gpu.learner.MOST_PROGRAMS", programs)
     model = new_model(name, ENTITIES, RELATIONS, 6, 1, seed=3)
     learning, step = Learning("logistic", 0.0, 0.01, 0.0), random_step(2, 10, 1)
-    learner = Kernels().learner(copy.deepcopy(model), learning, 10)
-    fast = new_kernels(twin).learner(model, learning, 10)
+    learner = Kernels().learner(copy.deepcopy(model), learning)
+    fast = new_kernels(twin).learner(model, learning)
     for each in (learner, fast):
         each.step(*step, new_sums())
     state, fast_state = learner.checkpoint(), fast.checkpoint()
@@ -121,8 +121,8 @@ def test_programs_share_candidates(twin, name, programs, monkeypatch):
 def test_rows_without_a_gradient_stay_with_row_adam(twin, name):
     model = new_model(name, ENTITIES, RELATIONS, 6, 1, seed=3)
     learning, twin_model = Learning("logistic", 0.0, 0.01, 0.003, rows=True), copy.deepcopy(model)
-    learner = Kernels().learner(model, learning, 3)
-    fast = new_kernels(twin).learner(twin_model, learning, 3)
+    learner = Kernels().learner(model, learning)
+    fast = new_kernels(twin).learner(twin_model, learning)
     for seed in (1, 2):
         for each in (learner, fast):
             each.step(*random_step(2, 3, seed), new_sums())
@@ -160,8 +160,8 @@ def test_more_candidates_than_a_program_scores(twin, name):
     learning = Learning("logistic", 0.0, 0.01, 0.0)
     sums, fast_sums = new_sums(), new_sums()
     twin_model = copy.deepcopy(model)
-    Kernels().learner(model, learning, 200).step(batch, drawn, sums)
-    new_kernels(twin).learner(twin_model, learning, 200).step(batch, drawn, fast_sums)
+    Kernels().learner(model, learning).step(batch, drawn, sums)
+    new_kernels(twin).learner(twin_model, learning).step(batch, drawn, fast_sums)
     torch.testing.assert_close(fast_sums, sums, rtol=1e-4, atol=1e-5)
 
 
@@ -171,7 +171,7 @@ def test_a_loss_that_is_no_number_is_noticed(twin):
     with torch.no_grad():
         model.relation.fill_(float("nan"))
     sums = new_sums()
-    learner = new_kernels(twin).learner(model, Learning("shifted", 1.0, 0.01, 0.0), 3)
+    learner = new_kernels(twin).learner(model, Learning("shifted", 1.0, 0.01, 0.0))
     learner.step(*random_step(4, 3, 1, 1.0), sums)
     assert not torch.isfinite(sums[0])
     assert sums[3] == 0

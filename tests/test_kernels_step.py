@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -251,7 +254,7 @@ def test_weight_decay_grows_with_the_batch(path, name, size, count):
     batch, negatives = triples(*[triple] * size)
     same = torch.zeros(size, dtype=torch.bool)
     negatives = Negatives(negatives.head.repeat(1, count), negatives.tail.repeat(1, count), same)
-    learner = new_kernels(path).learner(model, learning, count)
+    learner = new_kernels(path).learner(model, learning)
     learner.step(batch, negatives, new_sums())
     for key, table in before.items():
         mean = learner.checkpoint()[f"mean.{key}"].cpu()
@@ -476,7 +479,7 @@ def test_where_arrays_lie_does_not_change_a_step_of_many(name, dim):
     drawn = batch.corrupt(torch.arange(40) % 2 == 0, entity, entity)
     for _ in range(8):
         model = new_model(name, 31, 3, dim, 2)
-        learner = new_kernels("numba").learner(model, Learning("shifted", 5.0, 0.01, 0.0), 6)
+        learner = new_kernels("numba").learner(model, Learning("shifted", 5.0, 0.01, 0.0))
         learner._make_room(40, 40 * 8, 31)
         for array in ("g_entity", "g_shift", "g_relation", "g_direction"):
             setattr(learner, array, elsewhere(getattr(learner, array), random))
@@ -504,3 +507,35 @@ def test_random_steps_hold_what_they_promise():
         assert (batch.head == batch.tail).any()
         assert len(np.unique(positive, axis=0)) < 200
         assert max(positive[:, [0, 2]].max(), false[:, [0, 2]].max()) == 6
+
+
+STEPS_OF_TRANSH = """
+import hashlib, torch
+from nscaching.kernels import Learning, choose_kernels
+from nscaching.kernels.batch import Batch, Negatives
+from nscaching.models.transh import TransH
+
+torch.manual_seed(0)
+model = TransH(200, 5, 50)
+model.reset()
+kernels = choose_kernels("numba", torch.device("cpu"))
+learner = kernels.learner(model, Learning("margin", 5.0, 0.01, 0.0))
+for _ in range(10):
+    head, tail, other = torch.randint(200, (3, 64))
+    batch = Batch(head, torch.randint(5, (64,)), tail, head, tail)
+    negatives = Negatives(other.unsqueeze(1), tail.unsqueeze(1))
+    learner.step(batch, negatives, torch.zeros(4, dtype=torch.float64))
+tables = b"".join(table.detach().numpy().tobytes() for table in model.parameters())
+print(hashlib.sha256(tables).hexdigest())
+"""
+
+
+def test_code_from_numbas_cache_gives_the_same_bits_as_code_compiled_now(tmp_path):
+    env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", STEPS_OF_TRANSH]
+    compiled, loaded = (
+        subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        for _ in range(2)
+    )
+    assert list(tmp_path.rglob("*.nbc"))
+    assert compiled.stdout == loaded.stdout

@@ -15,7 +15,6 @@ from helpers import TINY, random_graph
 from nscaching import Listener, Run, UserError, train
 from nscaching.cli.main import main
 from nscaching.models import MODELS
-from nscaching.registry import is_file_spec
 from nscaching.samplers import SAMPLERS, Sampler
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
@@ -206,6 +205,7 @@ def test_files_of_one_name_do_not_meet(folder):
         (SAMPLERS, SAMPLER, "x.py:Unfinished", "complete subclass of Sampler: it lacks negatives$"),
         (SAMPLERS, MODEL.format(number=1), "x.py:Mine", "not a complete subclass of Sampler$"),
         (SAMPLERS, "", "gone/x.py:X", "cannot load sampler .*cannot read the file gone/x.py"),
+        (SAMPLERS, "", "a:b/c.py:X", "cannot read the file a:b/c.py"),
         (SAMPLERS, "", ".py:X", "cannot load sampler .*cannot read the file .py"),
     ],
 )
@@ -216,11 +216,3 @@ def test_a_file_that_cannot_be_used(folder, registry, text, spec, message):
     assert "\n" not in str(raised.value)
     if "complete" not in message and "defines" not in message:
         assert not [name for name in sys.modules if name.startswith("nscaching_file_")]
-
-
-def test_what_is_a_file():
-    assert is_file_spec("a.py:B")
-    assert is_file_spec("a:b/c.py:B")
-    assert not is_file_spec("a.b:C")
-    assert not is_file_spec("TransE")
-    assert not is_file_spec("a.py")

@@ -22,7 +22,7 @@ from nscaching.data.index import Side
 from nscaching.errors import Stopped
 from nscaching.files import CannotWriteError
 from nscaching.kernels import Kernels
-from nscaching.probes import probes
+from nscaching.probes import meters, probes
 from nscaching.probes.files import Snapshots, save_snapshot
 from nscaching.training import recorder
 from nscaching.training.recorder import Recorder
@@ -108,7 +108,7 @@ def test_the_repeat_ratio_is_that_of_a_slow_count(kernels, settings):
 
 
 def test_of_very_many_negatives_a_part_is_looked_at_with_all_its_repeats(monkeypatch):
-    monkeypatch.setattr(probes, "MOST_KEPT", 50)
+    monkeypatch.setattr(meters, "MOST_KEPT", 50)
     trainer = new_trainer(probes=ProbeConfig(probe_repeats=2), sampler="bernoulli")
     heard = overhear(trainer)
     trainer.epoch(1)
@@ -170,9 +170,9 @@ def test_new_elements(kernels, size):
 
 
 def test_of_many_keys_a_sample_is_looked_at_that_the_seed_decides(monkeypatch):
-    monkeypatch.setattr(probes, "KEYS", 7)
+    monkeypatch.setattr(meters, "KEYS", 7)
     one, same, other = (
-        probes.ChangeMeter(new_trainer().sampler.cache.rows, seed, Kernels()).keys
+        meters.ChangeMeter(new_trainer().sampler.cache.rows, seed, Kernels()).keys
         for seed in (1, 1, 2)
     )
     for side in Side:
@@ -220,7 +220,7 @@ def test_the_hundred_largest_are_kept_and_chunks_change_nothing(monkeypatch):
     whole = trainer.probes.look(0).scores
     assert {len(line["top"]) for line in whole} == {100}
     assert all(line["top"] == sorted(line["top"], reverse=True) for line in whole)
-    monkeypatch.setattr("nscaching.probes.watch.chunk_size", lambda model: 2)
+    monkeypatch.setattr("nscaching.probes.probes.chunk_size", lambda model: 2)
     assert trainer.probes.look(0).scores == whole
 
 
@@ -512,7 +512,7 @@ def test_tracing_needs_test_triples():
 
 
 def test_more_negatives_than_there_is_room_for(monkeypatch):
-    monkeypatch.setattr(probes, "MOST_OF_AN_EPOCH", 59)
+    monkeypatch.setattr(meters, "MOST_OF_AN_EPOCH", 59)
     with pytest.raises(UserError, match="takes 1 to 59 negatives in an epoch, not 60"):
         tiny(probes=ProbeConfig(probe_repeats=2))
 

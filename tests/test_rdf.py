@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+import time
 
 import pytest
 
@@ -195,6 +196,26 @@ def test_long_lines_and_literals_are_refused(tmp_path, monkeypatch):
         KnowledgeGraph.load(path)
     monkeypatch.setattr(blocks, "BLOCK", 7)  # a name may lie in many blocks
     assert len(named(KnowledgeGraph.load(written(tmp_path, "b.nt", nt(TRIPLES))))) == 4
+
+
+@pytest.mark.parametrize("name", ["a.nt", "a.nq", "a.nt.gz", "a.ttl"])
+def test_lines_are_counted_over_blocks_of_blank_lines(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(blocks, "BLOCK", 64)
+    blank, good = "\n \t\r\n" * 100, nt(TRIPLES[:3])
+    path = written(tmp_path, name, blank + good + blank + good + "<a> <b> <c> .\n" + blank + good)
+    with pytest.raises(UserError, match=rf"{name}:407: No scheme found in an absolute IRI"):
+        KnowledgeGraph.load(path)
+    graph = KnowledgeGraph.load(written(tmp_path, name, blank + good + blank + good + blank))
+    assert len(named(graph)) == 3
+    assert "3 duplicate triples dropped" in graph.notes[0]
+
+
+def test_a_hundred_megabytes_of_line_ends_are_read_in_seconds(tmp_path):
+    path = tmp_path / "a.nt.gz"
+    path.write_bytes(gzip.compress(b"\n" * (100 << 20), 1) + gzip.compress(nt(TRIPLES).encode()))
+    began = time.perf_counter()
+    assert len(named(KnowledgeGraph.load(path))) == 4
+    assert time.perf_counter() - began < 3  # the parser alone takes longer
 
 
 def test_without_the_library_it_is_said_what_to_install(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ import pytest
 from nscaching import KnowledgeGraph, UserError
 from nscaching.data.index import MOST_CODE, AnswerIndex, distinct
 from nscaching.data.readers import blocks, name_table, table
+from nscaching.data.readers.name_loops import hash_of
 from nscaching.data.readers.name_table import BulkNames, NameTable
 from nscaching.data.readers.openke import read_openke_ids
 from nscaching.data.readers.table import read_labels, read_triples
@@ -211,12 +212,32 @@ def test_an_error_in_a_later_block_has_its_line(tmp_path, monkeypatch):
         names_of(tmp_path / "a.tsv")
 
 
-def test_nobody_can_choose_names_that_collide():
-    first, second = BulkNames(NameTable()), BulkNames(NameTable())
-    data = np.frombuffer(b"abc\0", np.uint8)
-    for bulk in (first, second):
-        assert bulk.number(data, np.array([0]), np.array([4])).tolist() == [0]
-    assert max(first.slots) != max(second.slots)  # the hash of a name is another one every time
+def test_names_prepared_to_collide_under_one_seed_do_not_under_another():
+    names = [np.frombuffer(f"name {i}".encode(), np.uint8) for i in range(50_000)]
+
+    def slots(chosen, seed):
+        return [int(hash_of(name, 0, len(name), np.uint64(seed))) % 1024 for name in chosen]
+
+    prepared = [name for name, slot in zip(names, slots(names, 7), strict=True) if slot == 0]
+    assert len(prepared) > 20
+    for seed in (8, 7 + 2**63):
+        assert len(set(slots(prepared, seed))) > 0.9 * len(prepared)
+    assert len({int(BulkNames(NameTable()).seed) for _ in range(9)}) == 9
+
+
+@pytest.mark.parametrize("what", ["seed", "first", "last"])
+def test_every_bit_of_a_hash_depends_on_the_seed_and_on_every_byte(what):
+    name, flips = np.frombuffer(b"a name", np.uint8), []
+    for seed in range(200):
+        data = name.copy()
+        if what != "seed":
+            data[0 if what == "first" else -1] ^= 1
+        hashes = (
+            hash_of(name, 0, 6, np.uint64(seed)),
+            hash_of(data, 0, 6, np.uint64(seed + 2**63 if what == "seed" else seed)),
+        )
+        flips.append([int(hashes[0] ^ hashes[1]) >> bit & 1 for bit in range(64)])
+    assert np.abs(np.mean(flips, axis=0) - 0.5).max() < 0.2
 
 
 # Numbers at sizes where 32 bits do not do, and where 64 do not.

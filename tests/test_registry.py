@@ -12,14 +12,14 @@ from nscaching import Run, train
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError
 from nscaching.models import MODELS, Model
-from nscaching.models.transe import TransE
+from nscaching.models.translational import TransE
 from nscaching.registry import Registry
 from nscaching.samplers import SAMPLERS, Sampler
 from nscaching.samplers.cached import NSCaching
 from nscaching.samplers.fixed import Uniform
 
 MODULE = """
-from nscaching.models.transe import TransE
+from nscaching.models.translational import TransE
 from nscaching.samplers import Sampler
 
 class Mine(TransE):

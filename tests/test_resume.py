@@ -339,7 +339,7 @@ def test_metrics_that_lost_lines(tmp_path):
 def test_a_model_that_has_changed_since(tmp_path, monkeypatch):
     stopped(tmp_path / "run")
     monkeypatch.setattr(
-        "nscaching.models.transe.TransE.load_state_dict",
+        "nscaching.models.translational.TransE.load_state_dict",
         lambda model, state: torch.nn.Linear(1, 1).load_state_dict(state),
     )
     with pytest.raises(UserError, match="run: its checkpoint does not fit TransE and nscaching: "):

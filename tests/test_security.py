@@ -106,11 +106,9 @@ def test_every_address_is_https():
 
 
 def test_pinned_files_stay_in_their_folders():
-    folders = {known.folder for known in datasets.KNOWN.values()}
-    for line in datasets.PINNED.read_text().splitlines():
-        folder, _, file = line.split()[1].partition("/")
-        assert folder in folders
-        assert re.fullmatch(r"[\w-]+\.txt", file)
+    for known in datasets.KNOWN.values():
+        for name in (f"{known.folder}.txt", *known.sha256):
+            assert re.fullmatch(r"[\w-]+\.txt", name)
 
 
 @pytest.mark.parametrize("name", ["../wn18", "/etc", "wn18/..", "..", "", "wn18\0", "openke/WN18"])
@@ -125,7 +123,7 @@ def test_links_in_a_mirror_are_not_copied(tmp_path, monkeypatch):
     secret.write_text("mine")
     folder = tmp_path / "mirror" / "openke" / "FB13"
     folder.mkdir(parents=True)
-    for file in datasets.checksums("FB13"):
+    for file in datasets.KNOWN["fb13"].sha256:
         (folder / file).symlink_to(secret)
     monkeypatch.setenv("NSCACHING_MIRROR", str(tmp_path / "mirror"))
     monkeypatch.setenv("NSCACHING_HOME", str(tmp_path / "home"))

@@ -17,9 +17,8 @@ from nscaching.kernels.codes import KINDS
 from nscaching.kernels.dispatch import choose_device
 from nscaching.models import MODELS
 from nscaching.samplers import SAMPLERS
-from nscaching.training.batches import TrainingTriples
+from nscaching.training.epoch import EpochMeter, TrainingTriples
 from nscaching.training.listener import Stage
-from nscaching.training.meter import EpochMeter
 from nscaching.training.trainer import Trainer
 
 GRAPH = random_graph(entities=15, train=60, valid=12, test=12)
@@ -94,7 +93,7 @@ def test_ranking_does_not_disturb_training():
 
 @pytest.mark.parametrize("size", [1, 7, 60, 1000])
 def test_batches_hold_every_triple_once(size):
-    triples = TrainingTriples(GRAPH, CPU, seed=0)
+    triples = TrainingTriples(GRAPH, CPU, 0, Kernels())
     orders = []
     for _ in range(2):
         rows = []
@@ -414,7 +413,7 @@ def test_names_are_found_in_any_case():
 
 def test_compiling_is_no_training(monkeypatch):
     now, compiling = 10.0, 3.0
-    monkeypatch.setattr("nscaching.training.meter.time.perf_counter", lambda: now)
+    monkeypatch.setattr("nscaching.training.epoch.time.perf_counter", lambda: now)
     meter = EpochMeter(CPU, lambda: compiling)
     now, compiling = 17.0, 8.0
     assert meter.clock() == 2.0

@@ -18,7 +18,7 @@ from resuming import stopped
 
 CODE = """
 from pathlib import Path
-from nscaching.models.transe import TransE
+from nscaching.models.translational import TransE
 from nscaching.samplers.fixed import Uniform
 
 with Path({marker!r}).open("a") as marker:

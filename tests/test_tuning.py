@@ -24,7 +24,7 @@ from nscaching.cli import main as cli
 from nscaching.config import read_toml
 from nscaching.errors import as_flag
 from nscaching.models.bilinear import DistMult
-from nscaching.models.transe import TransE
+from nscaching.models.translational import TransE
 from nscaching.samplers.fixed import Uniform
 from nscaching.training.trainer import Trainer
 from nscaching.tuning import search

@@ -103,8 +103,8 @@ class TrainConfig:
     def flat(self) -> dict[str, Any]:
         """Return all settings by the names of their flags and TOML keys."""
         return {
-            name: getattr(getattr(self, group) if group else self, name)
-            for name, (group, _) in _PLACES.items()
+            name: getattr(getattr(self, GROUP_OF[name]) if name in GROUP_OF else self, name)
+            for name in HINTS
         }
 
     def changed(self, **settings: Any) -> TrainConfig:  # noqa: ANN401  (any field's type)
@@ -115,30 +115,30 @@ class TrainConfig:
         return TrainConfig(**_arguments(self.flat() | settings))
 
 
-def _places() -> dict[str, tuple[str, Any]]:
-    """Return for each setting the group that holds it, or "", and its type."""
-    found: dict[str, tuple[str, Any]] = {}
+GROUP_OF = {name: group for group, kind in GROUPS.items() for name in get_type_hints(kind)}
+
+
+def _hints() -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for name, hint in get_type_hints(TrainConfig).items():
-        if name in GROUPS:
-            found |= {inner: (name, kind) for inner, kind in get_type_hints(hint).items()}
-        else:
-            found[name] = "", hint
-    names = [name for name in found if name != "side"]
+        found |= get_type_hints(hint) if name in GROUPS else {name: hint}
+    names = list(found)
+    names.remove("side")
     names.insert(names.index("candidates"), "side")  # the order of all files so far
     return {name: found[name] for name in names}
 
 
-_PLACES = _places()
-HINTS: dict[str, Any] = {name: hint for name, (_, hint) in _PLACES.items()}
+HINTS = _hints()
 """Types of all settings, by the names of their flags and TOML keys."""
 
 
 def _arguments(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of TrainConfig: settings, those of a group as the group."""
-    found: dict[str, dict[str, Any]] = {group: {} for group in ("", *GROUPS)}
-    for name, value in values.items():
-        found[_PLACES[name][0]][name] = value
-    return found[""] | {group: kind(**found[group]) for group, kind in GROUPS.items()}
+    found: dict[str, Any] = {name: v for name, v in values.items() if name not in GROUP_OF}
+    for group, kind in GROUPS.items():
+        inner = {name: v for name, v in values.items() if GROUP_OF.get(name) == group}
+        found[group] = kind(**inner)
+    return found
 
 
 AT_LEAST = dict.fromkeys(["seed", "lazy", "validate_every", "patience", "threads"], 0)
@@ -217,7 +217,6 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def write_toml(path: Path, values: dict[str, Any]) -> None:
-    """Write plain values (and tables of them) as TOML."""
     import tomli_w
 
     path.write_text(tomli_w.dumps(values), encoding="utf-8")

@@ -26,8 +26,7 @@ class Diverged(UserError):  # noqa: N818  (it is a UserError, which has the suff
 class Stopped(KeyboardInterrupt):
     """A training run stopped after a step, as asked; the message says how to resume it."""
 
-    code = 130
-    """The exit code of a process that ends by this error."""
+    code = 130  # of the exit of a process that ends by this error
 
 
 @contextmanager
@@ -49,22 +48,20 @@ def flag(name: str, python: str = "") -> str:
 
 
 def as_flag(name: str) -> str:
-    """Return the flag of a parameter, for a command line."""
     return "--" + name.replace("_", "-")
 
 
-def unknown(kind: str, name: str, known: Iterable[str], most: int = 5) -> UserError:
+def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """Build the error for an unknown name: all known names, or of more than 20 the nearest."""
     names = list(known)
-    if len(names) <= 20:
-        return UserError(f"unknown {kind} {name!r}; known: {', '.join(names)}")
-    folded = {n.casefold(): n for n in names}
-    near = difflib.get_close_matches(name.casefold(), folded, n=most, cutoff=0.5)
-    if not near:
-        return UserError(
-            f"unknown {kind} {name!r}; none of the {len(names):,} known is close to it"
-        )
-    return UserError(f"unknown {kind} {name!r}; nearest: {', '.join(folded[n] for n in near)}")
+    said = f"known: {', '.join(names)}"
+    if len(names) > 20:
+        folded = {n.casefold(): n for n in names}
+        near = difflib.get_close_matches(name.casefold(), folded, n=5, cutoff=0.5)
+        said = f"nearest: {', '.join(folded[n] for n in near)}"
+        if not near:
+            said = f"none of the {len(names):,} known is close to it"
+    return UserError(f"unknown {kind} {name!r}; {said}")
 
 
 def user_path(path: str | Path) -> Path:

@@ -28,12 +28,11 @@ CODE_SETTINGS = ("model", "sampler", "generator")
 
 def outside_code(settings: Mapping[str, Any]) -> list[str]:
     """Return the settings that name code from outside the package. Nothing is imported."""
-    named = {name: settings[name] for name in CODE_SETTINGS if name in settings}
-    return [f"{name} = {spec!r}" for name, spec in named.items() if ":" in str(spec)]
+    named = ((name, settings.get(name, "")) for name in CODE_SETTINGS)
+    return [f"{name} = {spec!r}" for name, spec in named if ":" in str(spec)]
 
 
 def refuse_outside_code(where: str | Path, settings: Mapping[str, Any]) -> None:
-    """Refuse settings of a file that name code from outside the package."""
     if outside := outside_code(settings):
         raise UserError(
             f"{where} names code from outside the package: {', '.join(outside)}; "
@@ -54,8 +53,6 @@ class Registry(Generic[T]):
         self._discovered = False
 
     def register(self, name: str) -> Callable[[type[T]], type[T]]:
-        """Return the decorator that registers a class as ``name``."""
-
         def add(cls: type[T]) -> type[T]:
             if any(name.casefold() == known.casefold() for known in self._classes):
                 raise ValueError(f"{self.kind} {name!r} is registered twice")
@@ -66,7 +63,11 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         """Return all registered names, sorted."""
-        self._discover()
+        if not self._discovered:
+            self._discovered = True
+            folder = importlib.import_module(self.package).__path__
+            for module in pkgutil.iter_modules(folder):
+                importlib.import_module(f"{self.package}.{module.name}")
         return sorted(self._classes, key=str.casefold)
 
     def canonical(self, name: str | type[T]) -> str:
@@ -91,17 +92,9 @@ class Registry(Generic[T]):
             return self._passed[known]
         return self._load(known) if ":" in known else self._classes[known]
 
-    def _discover(self) -> None:
-        if not self._discovered:
-            self._discovered = True
-            folder = importlib.import_module(self.package).__path__
-            for module in pkgutil.iter_modules(folder):
-                importlib.import_module(f"{self.package}.{module.name}")
-
     def _spec(self, cls: type[T]) -> str:
-        self._discover()
-        for name, known in self._classes.items():
-            if known is cls:
+        for name in self.names():
+            if self._classes[name] is cls:
                 return name
         self._check(cls, cls.__qualname__)
         from_file = cls.__module__.startswith(FILE_MODULE)
@@ -113,16 +106,18 @@ class Registry(Generic[T]):
     def _load(self, spec: str) -> type[T]:
         if (here := str(Path.cwd())) not in sys.path:
             sys.path.append(here)  # an installed command does not search the working folder
-        module_name, _, class_name = spec.partition(":")
-        cls: object
+        module, _, name = spec.rpartition(":")
+        is_file = module.endswith(".py")
         try:
-            if is_file_spec(spec):
-                cls = _load_from_file(spec)
-            else:
-                module = importlib.import_module(module_name)
-                cls = operator.attrgetter(class_name)(module)
+            found = _run_file(user_path(module)) if is_file else importlib.import_module(module)
+            cls = operator.attrgetter(name)(found)
         except Exception as error:  # the module is the user's: it may raise anything
-            reason = _why_not_again(module_name, class_name) or error
+            reason: object = error
+            if "<locals>" in name or module == "__main__":  # a class that Python code passed
+                place = "inside a function" if "<locals>" in name else "in a notebook or a script"
+                reason = f"the class was defined {place}; define it in a module or a file"
+            elif is_file and isinstance(error, AttributeError):
+                reason = f"{module} defines no {name!r}"
             raise UserError(f"cannot load {self.kind} {spec!r}: {reason}") from error
         return self._check(cls, spec)
 
@@ -130,33 +125,8 @@ class Registry(Generic[T]):
         if isinstance(cls, type) and issubclass(cls, self.base) and not inspect.isabstract(cls):
             return cls
         missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
-        raise UserError(
-            f"{self.kind} {spec!r} is not a complete subclass of {self.base.__name__}"
-            + (f": it lacks {missing}" if missing else "")
-        )
-
-
-def _why_not_again(module: str, name: str) -> str:
-    """Say why a class that Python code passed to ``train`` cannot be imported, if it is one."""
-    if "<locals>" in name:
-        return "the class was defined inside a function; define it in a module or a file"
-    if module == "__main__":
-        return "the class was defined in a notebook or a script; define it in a module or a file"
-    return ""
-
-
-def is_file_spec(spec: str) -> bool:
-    """Tell "file.py:Class" from "package.module:Class"."""
-    return spec.rpartition(":")[0].endswith(".py")
-
-
-def _load_from_file(spec: str) -> object:
-    file, _, name = spec.rpartition(":")
-    module = _run_file(user_path(file))
-    try:
-        return operator.attrgetter(name)(module)
-    except AttributeError:
-        raise UserError(f"{file} defines no {name!r}") from None
+        what = f"is not a complete subclass of {self.base.__name__}"
+        raise UserError(f"{self.kind} {spec!r} {what}" + (missing and f": it lacks {missing}"))
 
 
 def _run_file(path: Path) -> ModuleType:

@@ -1,13 +1,13 @@
 """The known benchmark data sets: found by name, downloaded once, verified on every use.
 
 The files are those of thunlp/OpenKE at one commit. The package holds their SHA-256 sums
-(``data/openke.sha256``), so every source, such as a mirror, gives the same bytes or an error.
+(``datasets.toml``), so every source, such as a mirror, gives the same bytes or an error.
 """
 
-import functools
 import hashlib
 import os
 import tempfile
+import tomllib
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ Progress = Callable[[str, int, int | None], None]
 
 COMMIT = "43fdf853d7d3f2953833d32c6d69219c47c9ec42"
 PUBLIC = f"https://raw.githubusercontent.com/thunlp/OpenKE/{COMMIT}/benchmarks"
-PINNED = Path(__file__).parent / "openke.sha256"
+TABLE = Path(__file__).with_suffix(".toml")
 
 TIMEOUT = 30.0  # seconds without a byte before a connection is closed
 BLOCK = 1 << 16
@@ -35,7 +35,7 @@ HINT = "NSCACHING_MIRROR may name a folder or URL that holds the files"
 
 @dataclass(frozen=True)
 class KnownDataset:
-    """A benchmark data set and the counts its files hold."""
+    """A benchmark data set, the counts of what its files hold, and the SHA-256 of each file."""
 
     name: str
     folder: str
@@ -45,30 +45,18 @@ class KnownDataset:
     train: int
     valid: int
     test: int
+    sha256: dict[str, str]
 
 
-KNOWN: dict[str, KnownDataset] = {
-    known.name: known
-    for known in (
-        KnownDataset("wn18", "WN18", "WN18", 40943, 18, 141442, 5000, 5000),
-        KnownDataset("wn18rr", "WN18RR", "WN18RR", 40943, 11, 86835, 3034, 3134),
-        KnownDataset("fb15k", "FB15K", "FB15k", 14951, 1345, 483142, 50000, 59071),
-        KnownDataset("fb15k237", "FB15K237", "FB15k-237", 14541, 237, 272115, 17535, 20466),
-        KnownDataset("fb13", "FB13", "FB13", 75043, 13, 316232, 5908, 23733),
-    )
+KNOWN = {
+    name: KnownDataset(name, **values)
+    for name, values in tomllib.loads(TABLE.read_text(encoding="utf-8")).items()
 }
 
 
 def find(name: str) -> KnownDataset | None:
     """Return the data set of a name in any spelling, such as "FB15k-237", or None."""
     return KNOWN.get(name.casefold().replace("-", "").replace("_", ""))
-
-
-@functools.cache
-def checksums(folder: str) -> dict[str, str]:
-    """Return the pinned SHA-256 of every file of the data set in that folder."""
-    lines = (line.split() for line in PINNED.read_text(encoding="ascii").splitlines())
-    return {Path(path).name: sha for sha, path in lines if path.startswith(f"{folder}/")}
 
 
 def cache_home() -> Path:
@@ -91,13 +79,20 @@ def is_cached(name: str) -> bool:
 def fetch(name: str, progress: Progress | None = None) -> Path:
     """Return the folder of a known data set, complete and verified; download it on first use.
 
-    ``progress(file, done, total)`` is called as blocks of a file arrive; total may be None.
+    ``progress(file, done, total)`` is called as blocks of a file arrive; total may be None. A
+    damaged folder is reported, never deleted: it is the user's.
     """
     known = _known(name)
     target = _target(known)
     if not is_cached(name):
         _download(known, target, progress)
-    _verify(target, checksums(known.folder))
+    remedy = f"delete the folder {target} to download it again"
+    for file, expected in known.sha256.items():
+        damaged = f"damaged data set: {target / file}, expected SHA-256 {expected[:12]}"
+        with _told(damaged, remedy), (target / file).open("rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+        if found != expected:
+            raise UserError(f"{damaged}, found {found[:12]}; {remedy}")
     return target
 
 
@@ -112,17 +107,6 @@ def _target(known: KnownDataset) -> Path:
     return cache_home() / "openke" / known.folder
 
 
-def _verify(target: Path, sums: dict[str, str]) -> None:
-    """Check a cached folder. A damaged folder is reported, never deleted: it is the user's."""
-    remedy = f"delete the folder {target} to download it again"
-    for file, expected in sums.items():
-        damaged = f"damaged data set: {target / file}, expected SHA-256 {expected[:12]}"
-        with _told(damaged, remedy), (target / file).open("rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
-        if found != expected:
-            raise _error(f"{damaged}, found {found[:12]}; {remedy}")
-
-
 def _download(known: KnownDataset, target: Path, progress: Progress | None) -> None:
     """Read every file, verified, then write them into a temporary folder and rename that."""
     base, parent = _base(), target.parent
@@ -131,9 +115,13 @@ def _download(known: KnownDataset, target: Path, progress: Progress | None) -> N
         parent.mkdir(parents=True, exist_ok=True)
     files = {
         file: _read(f"{base}/{known.folder}/{file}", file, expected, progress)
-        for file, expected in checksums(known.folder).items()
+        for file, expected in known.sha256.items()
     }
-    with _told(*writing), tempfile.TemporaryDirectory(".partial", dir=parent) as outer:
+    with (
+        _told(*writing),
+        # What cannot be removed is no reason to fail: the data set is in its place by then.
+        tempfile.TemporaryDirectory(".partial", dir=parent, ignore_cleanup_errors=True) as outer,
+    ):
         # One level down, since the temporary folder itself is closed to other users of the cache.
         whole = Path(outer) / known.folder
         whole.mkdir()
@@ -155,7 +143,7 @@ def _base() -> str:
     if "://" not in mirror:
         mirror = Path(mirror).absolute().as_uri()
     if not mirror.startswith(("http://", "https://", "file://")):
-        raise _error(f"NSCACHING_MIRROR={mirror} is not a folder or an http, https or file URL")
+        raise UserError(f"NSCACHING_MIRROR={mirror} is not a folder or an http, https or file URL")
     return mirror.rstrip("/") + "/openke"
 
 
@@ -166,12 +154,10 @@ def _read(source: str, file: str, expected: str, progress: Progress | None) -> b
         data += block
         if progress is not None:
             progress(file, len(data), total)
-        if len(data) > MAX_BYTES:
-            raise _error(f"cannot read {source}: larger than {MAX_BYTES:,} bytes; {HINT}")
     found = hashlib.sha256(data).hexdigest()
     if found != expected:
         sums = f"expected SHA-256 {expected[:12]}, found {found[:12]}"
-        raise _error(f"wrong content in {file}: {sums}; read from {source}")
+        raise UserError(f"wrong content in {file}: {sums}; read from {source}")
     return bytes(data)
 
 
@@ -181,14 +167,15 @@ def _blocks(source: str) -> Iterator[tuple[bytes, int | None]]:
     with _told(f"cannot read {source}", HINT), opener.open(source, timeout=TIMEOUT) as stream:
         announced = stream.headers["Content-Length"]
         total = int(announced) if announced else None
-        if total is not None and total > MAX_BYTES:
-            raise ValueError(f"larger than {MAX_BYTES:,} bytes")
         done = 0
-        while block := stream.read(BLOCK):
+        while max(done, total or 0) <= MAX_BYTES:
+            if not (block := stream.read(BLOCK)):
+                if total is not None and done < total:  # http.client raises no error for it
+                    raise ValueError(f"ended at byte {done:,} of {total:,}")
+                return
             done += len(block)
             yield block, total
-        if total is not None and done < total:  # http.client raises no error for it
-            raise ValueError(f"ended at byte {done:,} of {total:,}")
+        raise ValueError(f"larger than {MAX_BYTES:,} bytes")
 
 
 class _ToHttps(urllib.request.HTTPRedirectHandler):
@@ -214,11 +201,8 @@ def _told(what: str, remedy: str) -> Iterator[None]:
         if isinstance(error, HTTPError):
             error.close()
         cause = error.reason if isinstance(error, URLError) else error
-        reason = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+        said = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+        # A server's text may hold anything.
+        reason = "".join(c if c.isprintable() else " " for c in said[:200])
         code = f"HTTP {error.code} " if isinstance(error, HTTPError) else ""
-        raise _error(f"{what}: {code}{reason[:200]}; {remedy}") from error
-
-
-def _error(text: str) -> UserError:
-    """Build a message of one line, whatever a path or a server put into it."""
-    return UserError("".join(c if c.isprintable() else " " for c in text))
+        raise UserError(f"{what}: {code}{reason}; {remedy}") from error

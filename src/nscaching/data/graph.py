@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,16 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from nscaching.data.index import (
-    AnswerIndex,
-    Ids,
-    Longs,
-    Side,
-    answer_index,
-    distinct,
-    head_probability,
-)
-from nscaching.data.names import NameLookup, refuse_repeats
+from nscaching.data.index import AnswerIndex, Ids, Side, answer_index, distinct, head_probability
 from nscaching.errors import UserError, unknown
 
 SPLITS = ("train", "valid", "test")
@@ -95,18 +87,16 @@ class KnowledgeGraph:
         clean: dict[str, Ids] = {}
         sizes = np.array([len(entities), len(relations), len(entities)])
         for split in SPLITS:
-            given = np.asarray(splits.get(split, np.empty((0, 3), np.int32))).reshape(-1, 3)
+            given = np.asarray(splits.get(split, ())).reshape(-1, 3)
             if not ((given >= 0) & (given < sizes)).all():
                 raise UserError(f"the {split} split holds ids that are out of range")
-            triples = given.astype(np.int32)
-            clean[split] = distinct(triples)
-            if dropped := len(triples) - len(clean[split]):
+            clean[split] = distinct(given.astype(np.int32))
+            if dropped := len(given) - len(clean[split]):
                 notes.append(f"{dropped:,} duplicate triples dropped from {split}")
         together = np.concatenate(list(clean.values()))
         if shared := len(together) - len(distinct(together)):
-            notes.append(
-                f"{shared:,} triples of valid/test stand in another split too; they are kept"
-            )
+            what = f"{shared:,} triples of valid/test stand in another split too"
+            notes.append(f"{what}; they are kept")
         graph = cls(entities, relations, **clean, **rest)  # type: ignore[arg-type]
         graph.notes = [*graph.notes, *notes, *graph._unseen_notes()]
         return graph
@@ -138,7 +128,7 @@ class KnowledgeGraph:
         return answer_index(np.concatenate([self.split(s) for s in SPLITS]), len(self.relations))
 
     @cached_property
-    def train_keys(self) -> dict[Side, Longs]:
+    def train_keys(self) -> dict[Side, npt.NDArray[np.int64]]:
         """For each training triple, its key: (r, t) on the head side, (h, r) on the tail side."""
         head, relation, tail = self.train.T
         return {
@@ -225,16 +215,47 @@ class KnowledgeGraph:
         """Return notes on entities and relations of valid and test that training never sees."""
         held_out = np.concatenate([self.valid, self.test])
         notes = []
-        for kind, columns in (("entities", [0, 2]), ("relations", [1])):
-            names = self.entities if kind == "entities" else self.relations
+        kinds = ("entities", self.entities, [0, 2]), ("relations", self.relations, [1])
+        for kind, names, columns in kinds:
             seen, asked = np.zeros((2, len(names)), dtype=bool)
             seen[self.train[:, columns]] = True
             asked[held_out[:, columns]] = True
             unseen = np.flatnonzero(asked & ~seen)
             if len(unseen):
-                example = names[unseen[0]]
-                notes.append(
-                    f"{len(unseen):,} {kind} of valid/test are not in train (such as {example!r}); "
-                    "they stay in the ranking"
-                )
+                what = f"{len(unseen):,} {kind} of valid/test are not in train"
+                notes.append(f"{what} (such as {names[unseen[0]]!r}); they stay in the ranking")
         return notes
+
+
+def refuse_repeats(entities: list[str], relations: list[str], where: str = "") -> None:
+    """Raise a UserError if two entities or two relations have the same name."""
+    for kind, names in (("entities", entities), ("relations", relations)):
+        if len(set(names)) < len(names):
+            name = next(name for name, count in Counter(names).items() if count > 1)
+            raise UserError(f"{where}two {kind} have the same name: {name!r}")
+
+
+class NameLookup:
+    """Finds the id of an entity or a relation by what a user types."""
+
+    def __init__(self, kind: str, plural: str, names: list[str], labels: dict[str, str]) -> None:
+        self.kind, self.plural, self.names = kind, plural, names
+        self.shown = [labels.get(name, name) for name in names]
+        self.ids = {name: i for i, name in enumerate(names)}
+        self.folded: dict[str, list[int]] = {}
+        for i, (name, label) in enumerate(zip(names, self.shown, strict=True)):
+            for text in {name.casefold(), label.casefold()}:
+                self.folded.setdefault(text, []).append(i)
+
+    def id_of(self, text: str) -> int:
+        """Return the id by exact name, exact label, or either in another case; in this order."""
+        if text in self.ids:
+            return self.ids[text]
+        same = self.folded.get(text.casefold(), [])
+        same = [i for i in same if self.shown[i] == text] or same
+        if len(same) == 1:
+            return same[0]
+        if same:
+            names = ", ".join(self.names[i] for i in same[:5])
+            raise UserError(f"{len(same)} {self.plural} are labelled {text!r}; say which: {names}")
+        raise unknown(self.kind, text, dict.fromkeys([*self.shown, *self.names]))

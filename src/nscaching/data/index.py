@@ -43,18 +43,15 @@ class AnswerIndex:
 
     @classmethod
     def build(cls, anchor: Ids, relation: Ids, answer: Ids, relations: int) -> AnswerIndex:
-        """Index the triples given as three columns."""
         code = anchor.astype(np.int64) * relations + relation
         size = int(answer.max(initial=0)) + 1
-        if _join(code, answer, size):
-            code.sort()
-            code, found = np.divmod(code[_fresh(code)], size)
-            answer = found.astype(np.int32)
-        else:
-            first = _first_of_each(code, answer)
-            code, answer = code[first], answer[first]
+        numbered = _join(code, answer, size)
+        code.sort()
+        code, answers = np.divmod(code[_fresh(code)], size)
         starts = np.flatnonzero(_fresh(code))
-        return cls(relations, code[starts], np.append(starts, len(code)).astype(np.int64), answer)
+        offsets = np.append(starts, len(code)).astype(np.int64)
+        codes = code[starts] if numbered is None else numbered
+        return cls(relations, codes, offsets, answers.astype(np.int32))
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -116,40 +113,33 @@ def head_probability(index: Mapping[Side, AnswerIndex]) -> npt.NDArray[np.float6
     return np.divide(tph, total, out=np.full_like(tph, 0.5), where=total > 0)
 
 
-def _fresh(ordered: Longs | Ids) -> npt.NDArray[np.bool_]:
+def _fresh(ordered: Longs) -> npt.NDArray[np.bool_]:
     """Return for each number whether it differs from the number before."""
     fresh = np.ones(len(ordered), dtype=bool)
     np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
     return fresh
 
 
-def _join(code: Longs, answer: Ids, size: int) -> bool:
-    """Make each code code·size + answer, in place; return False where int64 is too small.
+def _join(code: Longs, answer: Ids, size: int) -> Longs | None:
+    """Make each code code·size + answer, in place: NumPy sorts these ten times as fast as pairs.
 
-    Joined codes order as the pairs do, and NumPy sorts them ten times as fast. Codes and answers
-    are not negative, and answers are below ``size``.
+    Codes and answers are not negative, and answers are below ``size``. Where int64 is too small,
+    the codes are numbered first, in ascending order; returns the distinct codes then.
     """
+    distinct_codes = None
     if (int(code.max(initial=0)) + 1) * size > MOST_CODE:
-        return False
+        distinct_codes, code[:] = np.unique(code, return_inverse=True)
     code *= size
     code += answer
-    return True
-
-
-def _first_of_each(code: Longs, answer: Ids) -> Longs:
-    """Return the place of the first of each (code, answer) pair, in the order of the pairs."""
-    order = np.lexsort((answer, code))  # stable: of equal pairs, the earliest comes first
-    return order[_fresh(code[order]) | _fresh(answer[order])]
+    return distinct_codes
 
 
 def distinct(triples: Ids) -> Ids:
     """Drop repeated rows, keeping the order of first occurrence."""
     head, relation, tail = triples.T
     code = head.astype(np.int64) * (int(relation.max(initial=0)) + 1) + relation
-    if not _join(code, tail, int(tail.max(initial=0)) + 1):
-        first = _first_of_each(code, tail)
-    elif _fresh(np.sort(code)).all():  # as is usual: a sort alone is fast
+    _join(code, tail, int(tail.max(initial=0)) + 1)
+    if _fresh(np.sort(code)).all():  # as is usual: a sort alone is fast
         return triples
-    else:
-        first = np.unique(code, return_index=True)[1]
+    first = np.unique(code, return_index=True)[1]
     return triples[np.sort(first)]

@@ -1,7 +1,9 @@
-"""Load a KnowledgeGraph: by a known name, from a folder of splits, or from a file of triples."""
+"""Load a KnowledgeGraph: by a known name, from a folder of splits, or from a file to split."""
 
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from nscaching.data import datasets
 from nscaching.data.graph import SPLITS, KnowledgeGraph, Source
@@ -11,12 +13,11 @@ from nscaching.data.readers.name_table import NameTable
 from nscaching.data.readers.openke import read_openke_ids, read_openke_labelled, read_openke_names
 from nscaching.data.readers.rdf import RDF_SUFFIXES, RdfReader, is_rdf
 from nscaching.data.readers.table import TABLE_SUFFIXES, read_labels, read_triples
-from nscaching.data.split import split_triples
 from nscaching.errors import UserError, flag, unknown, user_path
 
 WORLD = Path(__file__).parent / "world"
 LABELS_FILE = "entity_labels.tsv"
-OPENKE_SUFFIXES = (".txt",)
+COMPILED_FROM = 1_000_000  # triples; a split of fewer is faster than the import of Numba
 
 
 def load_graph(
@@ -26,7 +27,7 @@ def load_graph(
     literals: bool = False,
     progress: Progress | None = None,
 ) -> KnowledgeGraph:
-    """Load a graph; see ``KnowledgeGraph.load``."""
+    """See ``KnowledgeGraph.load``."""
     text = str(where)
     if split_seed < 0:
         raise UserError(f"{flag('split_seed')} must be at least 0, not {split_seed}")
@@ -38,57 +39,25 @@ def load_graph(
     else:
         path = user_path(where)
         name, source = _name(path), str(path.resolve())
-    parts: dict[str, Any]
-    if path.is_dir() and _find(path, "train2id", OPENKE_SUFFIXES):
-        parts = _openke_folder(path, progress)
-    elif path.is_dir():
-        parts = _folder(path, split_seed, _Reader(literals, progress))
-    elif path.exists():
-        parts = _single_file(path, split_seed, _Reader(literals, progress))
-    elif path.suffix or len(path.parts) > 1:
-        raise UserError(f"{path}: no such file or folder")
+    if not path.exists():
+        if path.suffix or len(path.parts) > 1:
+            raise UserError(f"{path}: no such file or folder")
+        error = unknown("data set", text, ["world", *datasets.KNOWN])
+        raise UserError(f"{error}; and no file or folder is called so")
+    if path.is_dir() and _find(path, "train2id"):
+        parts = _read_ids(path, progress)
     else:
-        known_names = ["world", *datasets.KNOWN]
-        raise UserError(
-            f"{unknown('data set', text, known_names)}; and no file or folder is called so"
-        )
-    beside = (path if path.is_dir() else path.parent) / LABELS_FILE
-    labels_file = user_path(labels).resolve() if labels else None
-    if labels_file or beside.exists():
-        given = read_labels(labels_file or beside)
-        parts["labels"] = parts.get("labels", {}) | given
-        if given.keys().isdisjoint(parts["entities"]):
-            parts["notes"].append(f"{labels_file or beside} labels no entity of these data")
-    parts["source"] = Source(source, str(labels_file or ""), split_seed, literals)
+        parts = _read_names(path, split_seed, literals, progress)
+    parts["notes"] += [f"{path} has no {s} file" for s in SPLITS if s not in parts["splits"]]
+    given = user_path(labels).resolve() if labels else None
+    file = given or (path if path.is_dir() else path.parent) / LABELS_FILE
+    if given or file.exists():
+        found = read_labels(file)
+        parts["labels"] |= found
+        if found.keys().isdisjoint(parts["entities"]):
+            parts["notes"].append(f"{file} labels no entity of these data")
+    parts["source"] = Source(source, str(given or ""), split_seed, literals)
     return KnowledgeGraph.from_arrays(**parts, name=name)
-
-
-class _Reader:
-    """Reads files of triples, of any format, into shared tables of names."""
-
-    def __init__(self, literals: bool, progress: Progress | None) -> None:
-        self.entities, self.relations = NameTable(), NameTable()
-        self.rdf = RdfReader(self.entities, self.relations, literals)
-        self.notes = self.rdf.notes
-        self.progress = progress
-        self.has_rdf = False
-
-    def read(self, path: Path) -> Ids:
-        """Return the triples [n, 3] of a file."""
-        if is_rdf(path):
-            self.has_rdf = True
-            return self.rdf.read(path, self.progress)
-        return read_triples(path, self.entities, self.relations, self.notes, self.progress)
-
-    def parts(self, splits: dict[str, Ids], notes: list[str]) -> dict[str, Any]:
-        """Return the arguments of ``KnowledgeGraph.from_arrays``."""
-        return {
-            "entities": list(self.entities),
-            "relations": list(self.relations),
-            "splits": splits,
-            "labels": self.rdf.labels() if self.has_rdf else {},
-            "notes": self.notes + notes,
-        }
 
 
 def _name(path: Path) -> str:
@@ -97,47 +66,7 @@ def _name(path: Path) -> str:
     return name if path.is_dir() else name.split(".")[0] or name
 
 
-def _openke_folder(folder: Path, progress: Progress | None) -> dict[str, Any]:
-    def file(stem: str) -> Path | None:
-        return _find(folder, stem, OPENKE_SUFFIXES)
-
-    entities = read_openke_names(file("entity2id") or folder / "entity2id.txt")
-    relations = read_openke_names(file("relation2id") or folder / "relation2id.txt")
-    sizes = len(entities), len(relations)
-    splits = {
-        split: read_openke_ids(path, *sizes, progress)
-        for split in SPLITS
-        if (path := file(f"{split}2id"))
-    }
-    if not len(splits["train"]):
-        raise UserError(f"{file('train2id')}: the file holds no triples")
-    labelled = {
-        split: read_openke_labelled(path, *sizes)
-        for split in ("valid", "test")
-        if (path := file(f"{split}_neg"))
-    }
-    return {
-        "entities": entities,
-        "relations": relations,
-        "splits": splits,
-        "labelled": labelled,
-        "notes": _missing(folder, splits),
-    }
-
-
-def _folder(folder: Path, split_seed: int, reader: _Reader) -> dict[str, Any]:
-    suffixes = TABLE_SUFFIXES + RDF_SUFFIXES
-    files = {split: path for split in SPLITS if (path := _find(folder, split, suffixes))}
-    if "train" not in files:
-        names = ", ".join(f"train{suffix}" for suffix in suffixes)
-        raise UserError(f"{folder}: holds no {names} nor train2id.txt (or .gz of it)")
-    if len(files) == 1:
-        return _single_file(files["train"], split_seed, reader)
-    splits = {split: reader.read(file) for split, file in files.items()}
-    return reader.parts(splits, _missing(folder, splits))
-
-
-def _find(folder: Path, stem: str, suffixes: tuple[str, ...]) -> Path | None:
+def _find(folder: Path, stem: str, suffixes: tuple[str, ...] = (".txt",)) -> Path | None:
     """Return the only file of that stem, packed or not, or None; refuse several."""
     names = [f"{stem}{suffix}{packed}" for suffix in suffixes for packed in ("", ".gz")]
     found = [name for name in names if (folder / name).exists()]
@@ -146,18 +75,107 @@ def _find(folder: Path, stem: str, suffixes: tuple[str, ...]) -> Path | None:
     return folder / found[0] if found else None
 
 
-def _missing(folder: Path, splits: dict[str, Ids]) -> list[str]:
-    return [f"{folder} has no {split} file" for split in SPLITS if split not in splits]
+def _read_ids(folder: Path, progress: Progress | None) -> dict[str, Any]:
+    """Read a folder of OpenKE into the arguments of ``KnowledgeGraph.from_arrays``."""
+    entities, relations = (
+        read_openke_names(_find(folder, stem) or folder / f"{stem}.txt")
+        for stem in ("entity2id", "relation2id")
+    )
+    sizes = len(entities), len(relations)
+    splits = {
+        split: read_openke_ids(path, *sizes, progress)
+        for split in SPLITS
+        if (path := _find(folder, f"{split}2id"))
+    }
+    if not len(splits["train"]):
+        raise UserError(f"{_find(folder, 'train2id')}: the file holds no triples")
+    labelled = {
+        split: read_openke_labelled(path, *sizes)
+        for split in ("valid", "test")
+        if (path := _find(folder, f"{split}_neg"))
+    }
+    parts = {"entities": entities, "relations": relations, "splits": splits, "labelled": labelled}
+    return parts | {"labels": {}, "notes": []}
 
 
-def _single_file(path: Path, split_seed: int, reader: _Reader) -> dict[str, Any]:
-    triples, notes = reader.read(path), []
-    if reader.progress is not None:
-        reader.progress(f"splitting {path.name}", 0, 1)
-    once = distinct(triples)
-    if dropped := len(triples) - len(once):
-        notes.append(f"{dropped:,} duplicate triples dropped from {path.name}")
-    splits = split_triples(once, split_seed)
-    sizes = " / ".join(f"{len(splits[split]):,}" for split in SPLITS)
-    notes.append(f"split by seed {split_seed} into train / valid / test: {sizes} triples")
-    return reader.parts(splits, notes)
+def _read_names(
+    path: Path, split_seed: int, literals: bool, progress: Progress | None
+) -> dict[str, Any]:
+    """Read files of names into the arguments of ``from_arrays``; a single file is split."""
+    files = {"train": path}
+    if path.is_dir():
+        suffixes = TABLE_SUFFIXES + RDF_SUFFIXES
+        files = {split: file for split in SPLITS if (file := _find(path, split, suffixes))}
+        if "train" not in files:
+            names = ", ".join(f"train{suffix}" for suffix in suffixes)
+            raise UserError(f"{path}: holds no {names} nor train2id.txt (or .gz of it)")
+    entities, relations = NameTable(), NameTable()
+    rdf = RdfReader(entities, relations, literals)
+    notes = rdf.notes
+    splits = {
+        split: rdf.read(file, progress)
+        if is_rdf(file)
+        else read_triples(file, entities, relations, notes, progress)
+        for split, file in files.items()
+    }
+    if len(files) == 1:
+        file, triples = files["train"], splits["train"]
+        if progress is not None:
+            progress(f"splitting {file.name}", 0, 1)
+        once = distinct(triples)
+        if dropped := len(triples) - len(once):
+            notes.append(f"{dropped:,} duplicate triples dropped from {file.name}")
+        splits = split_triples(once, split_seed)
+        sizes = " / ".join(f"{len(splits[split]):,}" for split in SPLITS)
+        notes.append(f"split by seed {split_seed} into train / valid / test: {sizes} triples")
+    labels = rdf.labels() if any(map(is_rdf, files.values())) else {}
+    parts = {"entities": list(entities), "relations": list(relations), "splits": splits}
+    return parts | {"labels": labels, "notes": notes}
+
+
+def split_triples(triples: Ids, seed: int, share: float = 0.05) -> dict[str, Ids]:
+    """Hold out ``share`` of the triples for valid and as many for test, by seed.
+
+    A triple is held out only while its head, tail and relation still occur in train, so that
+    no unseen name is ranked; a sparse graph may therefore yield fewer than asked.
+    """
+    held_out = np.empty(2 * round(share * len(triples)), np.int64)
+    order = np.random.default_rng(seed).permutation(len(triples))
+    entity_left = np.bincount(triples[:, [0, 2]].ravel())
+    relation_left = np.bincount(triples[:, 1])
+    if len(triples) >= COMPILED_FROM:
+        from numba import njit
+
+        count = njit(cache=True)(hold_out)(triples, order, entity_left, relation_left, held_out)
+    else:
+        lists = order.tolist(), entity_left.tolist(), relation_left.tolist()
+        count = hold_out(triples, *lists, held_out)
+    half = (count + 1) // 2
+    split = np.zeros(len(triples), dtype=np.int8)  # 0, 1, 2: train, valid, test
+    split[held_out[:half]] = 1
+    split[held_out[half:count]] = 2
+    return {name: triples[split == i] for i, name in enumerate(SPLITS)}
+
+
+def hold_out(triples: Ids, order: Any, entity_left: Any, relation_left: Any, held_out: Any) -> int:  # noqa: ANN401
+    """Fill ``held_out`` with rows that may be held out, in ``order``; return how many.
+
+    Takes lists, or arrays when it is compiled.
+    """
+    count = 0
+    for row in order:
+        if count == len(held_out):
+            break
+        head, relation, tail = triples[row]
+        needed = 3 if head == tail else 2  # a loop takes two occurrences of one entity
+        if (
+            entity_left[head] >= needed
+            and entity_left[tail] >= needed
+            and relation_left[relation] >= 2
+        ):
+            entity_left[head] -= 1
+            entity_left[tail] -= 1
+            relation_left[relation] -= 1
+            held_out[count] = row
+            count += 1
+    return count

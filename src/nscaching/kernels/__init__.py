@@ -5,7 +5,8 @@ from nscaching.kernels.batch import Known
 from nscaching.kernels.dispatch import choose_device, choose_kernels
 from nscaching.kernels.learner import AutogradLearner, Learner
 from nscaching.kernels.optimizers import Learning
-from nscaching.kernels.reference import CHOICE, ENTITY, CacheAccess, CacheSide, Kernels
+from nscaching.kernels.random import CHOICE, ENTITY
+from nscaching.kernels.reference import CacheAccess, CacheSide, Kernels
 
 __all__ = [
     "CHOICE", "ENTITY", "AutogradLearner", "CacheAccess", "CacheSide", "KVsAll", "Kernels", "Known",

@@ -1,23 +1,17 @@
 """Gradient steps that score all entities for every query of a batch, without negatives."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nscaching.data.index import Side
+from nscaching.data.index import AnswerIndex, Side
 from nscaching.kernels.batch import Batch, Known, Negatives
 from nscaching.kernels.learner import AutogradLearner
 from nscaching.kernels.losses import LOGISTIC_ZERO
 from nscaching.kernels.optimizers import Learning
 from nscaching.models import Distances, Form, Model
-
-if TYPE_CHECKING:
-    from nscaching.data.graph import KnowledgeGraph
 
 
 class AllEntities(AutogradLearner):
@@ -57,12 +51,12 @@ class KVsAll(AllEntities):
     """
 
     def __init__(
-        self, model: Model, learning: Learning, distances: Distances, graph: KnowledgeGraph
+        self, model: Model, learning: Learning, distances: Distances, true: dict[Side, AnswerIndex]
     ) -> None:
         super().__init__(model, learning, distances)
         self.steady = False
         self.offsets, self.answers = {}, {}
-        for side, index in graph.train_index.items():
+        for side, index in true.items():
             self.offsets[side] = torch.from_numpy(index.offsets).to(model.entity.device)
             self.answers[side] = torch.from_numpy(index.answers).long().to(model.entity.device)
 

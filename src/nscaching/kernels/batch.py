@@ -30,7 +30,6 @@ class Negatives:
         return torch.where(self.replace_head.unsqueeze(1), self.head, self.tail)
 
     def scores(self, model: Model, batch: Batch) -> Tensor:
-        """Return the scores [B, K] of the negatives of a batch."""
         if self.replace_head is None or self.head.shape[1] == 1:
             return model.score(self.head, batch.relation.unsqueeze(1), self.tail)
         return model.score_corrupted(

@@ -2,17 +2,13 @@
 
 from nscaching.models import Form, Model
 from nscaching.models.bilinear import ComplEx, DistMult
-from nscaching.models.transe import TransD, TransE, TransH
+from nscaching.models.translational import TransD, TransE, TransH
 
 DOT, DISTANCE, SHIFTED = 0, 1, 2
 IMPORTANCE, TOP, UNIFORM = 0, 1, 2
 DISTMULT, COMPLEX, TRANSE, TRANSH, TRANSD = 0, 1, 2, 3, 4
 
-FORMS: dict[Form | None, int] = {
-    Form.DOT: DOT,
-    Form.DISTANCE: DISTANCE,
-    Form.SHIFTED: SHIFTED,
-}
+FORMS: dict[Form | None, int] = {Form.DOT: DOT, Form.DISTANCE: DISTANCE, Form.SHIFTED: SHIFTED}
 """Forms with compiled refreshes; torch refreshes models of other forms or without a form."""
 
 STRATEGIES = {"importance": IMPORTANCE, "top": TOP, "uniform": UNIFORM}
@@ -24,9 +20,3 @@ KINDS: dict[type[Model], int] = {
     TransD: TRANSD,
 }
 """Models with compiled gradients: these classes, not others derived from them."""
-
-DIRECTIONS: dict[int, str] = {TRANSH: "normal", TRANSD: "relation_projection"}
-"""Tables of relations along which rows are shifted."""
-
-UNIT: dict[int, tuple[str, ...]] = {kind: model.normalized for model, kind in KINDS.items()}
-"""Tables whose rows are scaled to unit length."""

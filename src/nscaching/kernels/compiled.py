@@ -1,7 +1,6 @@
 """What the compiled paths share on CPUs and GPUs."""
 
 from abc import abstractmethod
-from dataclasses import replace
 from typing import Any, Generic, Self, TypeVar
 
 import torch
@@ -9,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nscaching.kernels.batch import Batch, Known, Negatives
-from nscaching.kernels.codes import DIRECTIONS, FORMS, KINDS, TRANSD
-from nscaching.kernels.learner import Learner, Scorer
+from nscaching.kernels.codes import FORMS, KINDS, TRANSD, TRANSH
+from nscaching.kernels.learner import Learner
 from nscaching.kernels.losses import losses
 from nscaching.kernels.optimizers import Learning
 from nscaching.kernels.reference import CacheAccess, Kernels
@@ -38,7 +37,7 @@ class CompiledLearner(Learner):
             name: torch.empty_like(table) if name in self.unit else table
             for name, table in self.tables.items()
         }
-        self.direction = DIRECTIONS.get(self.kind, "")
+        self.direction = {TRANSH: "normal", TRANSD: "relation_projection"}.get(self.kind, "")
         """Name of the relations' table along which rows are shifted, …"""
         self.projection = "entity_projection" if self.kind == TRANSD else ""
         """… and of the entities' table that says how far."""
@@ -90,7 +89,7 @@ class CompiledLearner(Learner):
     def is_single(self, negatives: Negatives) -> bool:
         """Say whether the loops for a single negative, which make one pass, can be used."""
         single = negatives.head.shape[1] == 1 and not negatives.adversarial
-        return single and self.learning.compiled
+        return single and self.learning.objective != "shifted"
 
     def slopes(
         self, batch: Batch, negatives: Negatives
@@ -100,16 +99,17 @@ class CompiledLearner(Learner):
         Returns what ``learn`` takes: which heads are replaced [B], the entities [B, 1 + K], the
         slopes of the losses by their scores [B, 1 + K]; then the losses, and which teach [B].
         """
-        if negatives.replace_head is None:  # left out for a single negative by some samplers
-            negatives = replace(negatives, replace_head=negatives.head[:, 0] != batch.head)
-        assert negatives.replace_head is not None
-        true = torch.where(negatives.replace_head, batch.head, batch.tail).unsqueeze(1)
-        entity = torch.cat([true, negatives.entity], 1)
-        scores = self.scores(batch, negatives.replace_head, entity).requires_grad_()
+        replaced = negatives.replace_head
+        if replaced is None:  # left out for a single negative by some samplers
+            replaced = negatives.head[:, 0] != batch.head
+        true = torch.where(replaced, batch.head, batch.tail).unsqueeze(1)
+        false = torch.where(replaced.unsqueeze(1), negatives.head, negatives.tail)
+        entity = torch.cat([true, false], 1)
+        scores = self.scores(batch, replaced, entity).requires_grad_()
         how = self.learning.objective, self.learning.margin
         loss, teaching = losses(*how, scores[:, 0], scores[:, 1:], negatives.adversarial)
         (slopes,) = torch.autograd.grad(loss.sum(), scores)
-        return (negatives.replace_head, entity, slopes), loss.detach(), teaching
+        return (replaced, entity, slopes), loss.detach(), teaching
 
 
 L = TypeVar("L", bound=CompiledLearner)
@@ -125,13 +125,13 @@ class CompiledKernels(Kernels, Generic[L]):
     def new_learner(self, model: Model, learning: Learning) -> L:
         """Return a learner whose steps are compiled."""
 
-    def learner(self, model: Model, learning: Learning, count: int = 1) -> Learner:
-        if not (is_compiled(model) and learning.many_compiled):
-            return super().learner(model, learning, count)
+    def learner(self, model: Model, learning: Learning) -> Learner:
+        if not (is_compiled(model) and learning.compiled):
+            return super().learner(model, learning)
         self._learner = self.new_learner(model, learning)
         return self._learner
 
-    def scorer(self, model: Model, learning: Learning) -> Scorer:
+    def scorer(self, model: Model, learning: Learning) -> Learner:
         if not is_compiled(model):
             return super().scorer(model, learning)
         return self.new_learner(model, learning)
@@ -183,7 +183,6 @@ class CompiledKernels(Kernels, Generic[L]):
 
 
 def is_compiled(model: Model) -> bool:
-    """Say whether the model's gradients are compiled."""
     return type(model) in KINDS and model.entity.dtype == torch.float32
 
 
@@ -198,16 +197,10 @@ class _Distances(torch.autograd.Function):
     """Compiled distances with compiled gradients."""
 
     @staticmethod
-    def forward(
-        ctx: Any,  # noqa: ANN401
-        kernels: CompiledKernels[Any],
-        query: Tensor,
-        rows: Tensor,
-        norm: int,
-    ) -> Tensor:
-        ctx.kernels, ctx.norm = kernels, norm
-        distances = kernels.pair_distances(query, rows, norm)
-        ctx.save_for_backward(query, rows, *([distances] if norm == 2 else []))
+    def forward(ctx: Any, *given: Any) -> Any:  # noqa: ANN401
+        ctx.kernels, query, rows, ctx.norm = given
+        distances = ctx.kernels.pair_distances(query, rows, ctx.norm)
+        ctx.save_for_backward(query, rows, *([distances] if ctx.norm == 2 else []))
         return distances
 
     @staticmethod

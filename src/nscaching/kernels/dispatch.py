@@ -35,7 +35,15 @@ def choose_kernels(name: str, device: torch.device) -> Kernels:
         )
     reason = "asked for" if name == fitting else f"the device is {device.type}"
     try:
-        return _compiled(on_cpu, reason, device)
+        if on_cpu:
+            from nscaching.kernels.cpu.kernels import NumbaKernels
+
+            return NumbaKernels(reason)
+        from nscaching.kernels.gpu.kernels import TritonKernels
+
+        kernels = TritonKernels(reason)
+        kernels.try_out(device)
+        return kernels
     except ModuleNotFoundError:
         problem = f"{fitting} is not installed (pip install {fitting})"
     except Exception as error:  # these two can fail in many ways: versions, compilers, drivers
@@ -43,15 +51,3 @@ def choose_kernels(name: str, device: torch.device) -> Kernels:
     if name == fitting:
         raise UserError(f"{flag('kernels')} {name}: {problem}")
     return Kernels(problem)
-
-
-def _compiled(on_cpu: bool, reason: str, device: torch.device) -> Kernels:
-    if on_cpu:
-        from nscaching.kernels.cpu.kernels import NumbaKernels
-
-        return NumbaKernels(reason)
-    from nscaching.kernels.gpu.kernels import TritonKernels
-
-    kernels = TritonKernels(reason)
-    kernels.try_out(device)
-    return kernels

@@ -13,8 +13,19 @@ from nscaching.kernels.state import State
 from nscaching.models import Model
 
 
-class Scorer(ABC):
-    """Scores candidates and learns by slopes of a loss by these scores."""
+class Learner(ABC):
+    """Makes gradient steps; also scores candidates and learns by slopes of a loss by the scores."""
+
+    steady = True
+    """Whether steps of one size do the same operations, whatever is in the batch."""
+
+    @abstractmethod
+    def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
+        """Learn from a batch; add loss, count of teaching triples, gradient norm to sums [4].
+
+        The last number counts the steps up to which the sum of the losses is finite. A non-finite
+        loss makes all later sums non-finite, so the count plus one is the first bad step.
+        """
 
     @abstractmethod
     def scores(self, batch: Batch, replace_head: Tensor, entity: Tensor) -> Tensor:
@@ -37,21 +48,6 @@ class Scorer(ABC):
     @abstractmethod
     def restore(self, state: State) -> None:
         """Restore the state of a checkpoint, after the parameters of the checkpoint."""
-
-
-class Learner(Scorer):
-    """Makes gradient steps on a model's parameters."""
-
-    steady = True
-    """Whether steps of one size do the same operations, whatever is in the batch."""
-
-    @abstractmethod
-    def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
-        """Learn from a batch; add loss, count of teaching triples, gradient norm to sums [4].
-
-        The last number counts the steps up to which the sum of the losses is finite. A non-finite
-        loss makes all later sums non-finite, so the count plus one is the first bad step.
-        """
 
 
 class AutogradLearner(Learner):
@@ -80,9 +76,8 @@ class AutogradLearner(Learner):
         total.backward()
         with torch.no_grad():
             gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-            norm = torch.linalg.vector_norm(
-                torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients])
-            )
+            norms = [torch.linalg.vector_norm(gradient) for gradient in gradients]
+            norm = torch.linalg.vector_norm(torch.stack(norms))
             sums[:3] += torch.stack([loss.detach().sum(), teaching.sum(), norm]).double()
             sums[3] += sums[0].abs() < math.inf
         move(self.optimizer, self.learning.weight_decay * len(batch))

@@ -24,20 +24,13 @@ class Learning:
     rows: bool = False
     """Whether Adam moves only the rows that have a gradient; else all, by their momentum."""
     adagrad: bool = False
-    """Whether the optimizer is Adagrad."""
     cubes: float = 0.0
     """The nuclear 3-norm penalty λ, on the vectors of each triple."""
 
     @property
     def compiled(self) -> bool:
-        """Whether gradient steps of one negative are compiled for this way of learning."""
-        return self.objective != "shifted" and self.many_compiled
-
-    @property
-    def many_compiled(self) -> bool:
-        """Whether gradient steps of many negatives are compiled for this way of learning."""
-        known = self.objective in ("margin", "logistic", "shifted")
-        return known and not self.adagrad
+        """Whether gradient steps with negatives are compiled for this way of learning."""
+        return self.objective in ("margin", "logistic", "shifted") and not self.adagrad
 
 
 class RowAdam(torch.optim.Optimizer):
@@ -79,18 +72,12 @@ TORCH_NAMES: dict[type, dict[str, str]] = {
 
 
 def new_optimizer(model: Model, learning: Learning) -> torch.optim.Optimizer:
+    tables, lr = model.parameters(), learning.lr
     if learning.rows:
-        return RowAdam(model.parameters(), learning.lr)
+        return RowAdam(tables, lr)
     if learning.adagrad:
-        return torch.optim.Adagrad(model.parameters(), lr=learning.lr)
-    return torch.optim.Adam(
-        model.parameters(),
-        lr=learning.lr,
-        betas=BETAS,
-        eps=EPSILON,
-        fused=True,
-        capturable=model.entity.device.type == "cuda",
-    )
+        return torch.optim.Adagrad(tables, lr)
+    return torch.optim.Adam(tables, lr, BETAS, EPSILON, fused=True, capturable=model.entity.is_cuda)
 
 
 def move(optimizer: torch.optim.Optimizer, weight_decay: float) -> None:

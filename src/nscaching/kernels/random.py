@@ -8,6 +8,14 @@ same: the reference and its fast twins choose alike. The compiled twins of these
 import torch
 from torch import Tensor
 
+from nscaching.data.index import Side
+
+# Purposes of the random numbers of a step; each side has its own for fresh candidates, and for the
+# noise that chooses among candidates.
+PURPOSES = 8
+COIN, ENTITY, SLOT, CHOICE = 0, 1, 2, 7
+FRESH, NOISE = {Side.HEAD: 3, Side.TAIL: 5}, {Side.HEAD: 4, Side.TAIL: 6}
+
 # A 32-bit mixing function: two odd multipliers between three shifts, each bit of the input flips
 # half of the output's. Steps of odd constants keep tick, key and index apart before it.
 MASK = 0xFFFFFFFF
@@ -18,7 +26,6 @@ STEP_SEED, STEP_TICK, STEP_KEY, STEP_INDEX = 0x9E3779B9, 0x85EBCA6B, 0xC2B2AE35,
 
 
 def mix(x: Tensor) -> Tensor:
-    """Scramble numbers of 32 bits."""
     x = x ^ (x >> 16)
     x = (x * MIX_1) & MASK
     x = x ^ (x >> 15)
@@ -34,8 +41,7 @@ def stream(seed: int, tick: Tensor, purpose: int) -> Tensor:
     """
     # Filled where it is wanted: a CUDA graph cannot record a copy from the host.
     first = torch.full((), (seed * STEP_SEED + purpose) & MASK, device=tick.device)
-    start = mix(first)
-    return mix((start + tick * STEP_TICK) & MASK)
+    return mix((mix(first) + tick * STEP_TICK) & MASK)
 
 
 def bits(start: Tensor, key: Tensor, index: Tensor) -> Tensor:

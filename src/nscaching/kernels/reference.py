@@ -12,15 +12,10 @@ from nscaching.kernels import random
 from nscaching.kernels.all_entities import OneVsAll
 from nscaching.kernels.batch import Batch, Known, Negatives
 from nscaching.kernels.choose import ordered, repeated, select
-from nscaching.kernels.learner import AutogradLearner, Learner, Scorer
+from nscaching.kernels.learner import AutogradLearner, Learner
 from nscaching.kernels.optimizers import Learning
 from nscaching.models import Model, plain_distances
 from nscaching.settings import CacheSettings
-
-# Purposes of the random numbers of a step; each side has its own for fresh candidates, and for the
-# noise that chooses among candidates.
-COIN, ENTITY, SLOT, CHOICE = 0, 1, 2, 7
-FRESH, NOISE = {Side.HEAD: 3, Side.TAIL: 5}, {Side.HEAD: 4, Side.TAIL: 6}
 
 Step = Callable[[Tensor], None]
 
@@ -88,13 +83,13 @@ class Kernels:
         """Return the columns [k, n] at some rows [B]: [k, B]."""
         return columns.index_select(1, row)
 
-    def learner(self, model: Model, learning: Learning, count: int = 1) -> Learner:
-        """Return what makes the gradient steps: so many negatives per triple, one side replaced."""
+    def learner(self, model: Model, learning: Learning) -> Learner:
+        """Return what makes the gradient steps, with negatives that replace one side."""
         if learning.objective == "1vsall":
             return OneVsAll(model, learning, self.distances)
         return AutogradLearner(model, learning)
 
-    def scorer(self, model: Model, learning: Learning) -> Scorer:
+    def scorer(self, model: Model, learning: Learning) -> Learner:
         """Return what scores candidates of a batch and learns by slopes of the scores."""
         return AutogradLearner(model, learning)
 
@@ -123,14 +118,14 @@ class Kernels:
         """
         replace_head = self.coin(batch, chance, seed, tick)
         if not caches:
-            bits = self.bits(ENTITY, seed, tick, len(batch), count)
+            bits = self.bits(random.ENTITY, seed, tick, len(batch), count)
             head = tail = random.whole(bits, entities)
         else:
             n1 = caches[0].shape[1]
             if count == 1:
-                slot = random.whole(self.bits(SLOT, seed, tick, len(batch)), n1)
+                slot = random.whole(self.bits(random.SLOT, seed, tick, len(batch)), n1)
             else:
-                order = self.bits(SLOT, seed, tick, len(batch), n1)
+                order = self.bits(random.SLOT, seed, tick, len(batch), n1)
                 slot = order.topk(count, dim=1).indices
             keys = (batch.head_key.unsqueeze(1), batch.tail_key.unsqueeze(1))
             head, tail = (ids[key, slot].long() for ids, key in zip(caches, keys, strict=True))
@@ -153,14 +148,15 @@ class Kernels:
                 anchor, relation = cache.anchor[key], cache.relation[key]
                 scores = asked.model.score_candidates(cache.side, anchor, relation, cached)
             # Of the two sides one is used: they may share the noise.
-            noise = random.gumbel(self.bits(SLOT, asked.seed, asked.tick, *cached.shape))
-            drawn.append(cached.gather(1, select(asked.settings.draw, scores, count, noise)))
+            bits = self.bits(random.SLOT, asked.seed, asked.tick, *cached.shape)
+            chosen = select(asked.settings.draw, scores, count, random.gumbel(bits))
+            drawn.append(cached.gather(1, chosen))
         head, tail = drawn
         return batch.corrupt(replace_head, head, tail)
 
     def coin(self, batch: Batch, chance: Tensor, seed: int, tick: Tensor) -> Tensor:
         """Choose for each triple [B] whether its head is to be replaced, else its tail."""
-        bits = self.bits(COIN, seed, tick, len(batch)).squeeze(1)
+        bits = self.bits(random.COIN, seed, tick, len(batch)).squeeze(1)
         return random.uniform(bits) < chance[batch.relation]
 
     def bits(self, purpose: int, seed: int, tick: Tensor, rows: int, count: int = 1) -> Tensor:
@@ -187,22 +183,17 @@ class Kernels:
             key = key[key >= 0].unique()
             slot = torch.arange(settings.n1 + settings.n2, device=key.device).unsqueeze(0)
             row = key.unsqueeze(1)
-            start = random.stream(asked.seed, asked.tick, FRESH[cache.side])
+            start = random.stream(asked.seed, asked.tick, random.FRESH[cache.side])
             own = torch.zeros_like(row) if settings.shared_candidates else row
             fresh = random.whole(random.bits(start, own, slot[:, settings.n1 :]), model.entities)
             fresh = fresh.expand(len(key), -1)
             candidates = torch.cat([cache.ids[key].long(), fresh], dim=1)  # [keys, N1 + N2]
             excluded = asked.excluded(cache.side, key, candidates)
-            scores = model.score_candidates(
-                cache.side,
-                cache.anchor[key],
-                cache.relation[key],
-                candidates,
-                self.rounding(settings),
-            )
+            query = cache.side, cache.anchor[key], cache.relation[key]
+            scores = model.score_candidates(*query, candidates, self.rounding(settings))
             # A set gives each entity one noise, wherever in the row it stands.
             index = candidates if settings.candidates == "set" else slot
-            start = random.stream(asked.seed, asked.tick, NOISE[cache.side])
+            start = random.stream(asked.seed, asked.tick, random.NOISE[cache.side])
             noise = random.gumbel(random.bits(start, row, index))
             chosen = select(
                 settings.refresh, scores, settings.n1, noise, settings.temperature, excluded

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from nscaching.data.index import Side
 from nscaching.models.arithmetic import Distances, plain_distances
 from nscaching.models.base import MODELS
-from nscaching.models.transe import TransE
+from nscaching.models.translational import TransE
 
 
 @MODELS.register("ManifoldE")

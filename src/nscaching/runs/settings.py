@@ -10,9 +10,8 @@ import torch
 
 from nscaching import __version__
 from nscaching.config import TrainConfig, check_type, read_toml, write_toml
-from nscaching.data.graph import SPLITS, KnowledgeGraph, Labelled, Source
+from nscaching.data.graph import SPLITS, KnowledgeGraph, Labelled, Source, refuse_repeats
 from nscaching.data.index import Ids
-from nscaching.data.names import refuse_repeats
 from nscaching.errors import UserError, reading
 from nscaching.files import read_tensors, read_text, replacing, save_tensors
 from nscaching.probes import ProbeConfig

@@ -1,7 +1,7 @@
 """The memory and disk that a training run needs, computed from its settings before it starts."""
 
 from bisect import bisect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +14,7 @@ from nscaching.evaluation.ranking import chunk_size
 from nscaching.kernels import choose_device, choose_kernels
 from nscaching.kernels.codes import FORMS
 from nscaching.kernels.losses import ALL_ENTITIES
-from nscaching.kernels.sizes import INT, LONG, Learned, against_all, compiles, learned, size, step
+from nscaching.kernels.sizes import INT, LONG, Learned
 from nscaching.models import Model, build
 from nscaching.samplers import SAMPLERS
 from nscaching.training import machine
@@ -26,7 +26,6 @@ LIBRARIES = 320 << 20  # loaded or compiled when training first needs them
 CHECKPOINTS = 3  # the two newest, and the one that is being written
 REST = 20_000  # of a checkpoint: two random states, names, counters
 EPOCH_LINE, PAGES = 600, 400_000  # a line of metrics.jsonl; card, plot and report
-OTHERS = (("kernels", "auto"), ("optimizer", "row-adam"), ("optimizer", "adagrad"))
 AFTER_FAILURE = 0.75  # after a failed allocation, advice aims at this part of the statement
 
 
@@ -57,18 +56,17 @@ class Statement:
         self.on_gpu = device.type != "cpu"
         self.device: Place = "GPU memory" if self.on_gpu else "memory"
         self.kernels = choose_kernels(config.kernels, device).name
-        self.model, self.generator = self._build(config.model), None
+        self.model = self._build(config.model)
         self.objective = choose_objective(config, self.model)
-        compiled = self.sampler.one_side and self.objective not in ALL_ENTITIES
-        self.compiled = compiled and compiles(self.kernels, self.model, config.optimizer)
-        self.learned = learned(self.model, config.optimizer, self.kernels if self.compiled else "")
+        one_side = self.sampler.one_side and self.objective not in ALL_ENTITIES
+        steps = self.kernels if one_side else "reference"
+        self.learned = Learned(self.model, config.optimizer, steps)
         plain = config.filter_known or self.model.form not in FORMS
         self.compiled_refresh = self.kernels != "reference" and not plain
-        self.generated = Learned()
+        self.generators = []  # one, or none
         if self.sampler.has_generator:
-            self.generator = self._build(config.gan.generator)
-            compiled = not self.sampler.scores_all and compiles(self.kernels, self.generator)
-            self.generated = learned(self.generator, "adam", self.kernels if compiled else "")
+            steps = "reference" if self.sampler.scores_all else self.kernels
+            self.generators = [Learned(self._build(config.gan.generator), "adam", steps)]
         self.triples, self.batch = len(graph.train), min(config.batch_size, len(graph.train))
         self.every_triple = self.triples + len(graph.valid) + len(graph.test)
         held, free, built = machine.memory_held(), machine.memory_available(), graph.index_bytes()
@@ -145,8 +143,9 @@ class Statement:
         if self.kernels == "numba" and self.compiled_refresh and self.caches:
             # In a refresh, each thread marks the entities that it has seen.
             ready += LONG * (config.threads or torch.get_num_threads()) * self.model.entities
-        if self.kernels == "triton" and self.compiled and config.cache.candidate_rows == "bfloat16":
-            ready += size([self.model.entity]) // 2
+        rounded = self.learned.compiled and config.cache.candidate_rows == "bfloat16"
+        if self.kernels == "triton" and rounded:
+            ready += self.learned.table // 2
         numbers = sum(table.numel() for table in self.model.parameters())
         start = self.learned.state if config.pretrain else 0
         snapshots = self.snapshots if self.out is None else min(self.snapshots, 1)
@@ -162,7 +161,7 @@ class Statement:
             f"caches: {keys:,} keys × {config.cache.n1}": self.caches,
             "queries of the caches' keys": 2 * LONG * keys if self.sampler.has_cache else 0,
             "known triples": known,
-            "generator": sum(self.generated),
+            "generator": sum(each.kept + each.gradients for each in self.generators),
             # Three columns, two keys, and the order of an epoch.
             "training triples": (3 + 2 + 1) * LONG * triples,
             "ranked triples": ranked,
@@ -179,23 +178,23 @@ class Statement:
         yield Item("transient: a training step", self._step(), self.device, True)
         most = max(len(self.graph.valid), len(self.graph.test))
         chunk = min(chunk_size(self.model), most)
-        ranking = against_all(self.model, chunk, gradients=False) if most else 0
+        ranking = self.learned.against_all(chunk, gradients=False) if most else 0
         yield Item("transient: a chunk of a ranking", ranking, self.device, True)
 
     def _step(self) -> int:
-        config, model, batch = self.config, self.model, self.batch
+        config, batch = self.config, self.batch
         if self.objective in ALL_ENTITIES:
-            steps = [against_all(model, 2 * batch, gradients=True)]
+            steps = [self.learned.against_all(2 * batch, gradients=True)]
         else:
-            steps = [step(model, batch, 1 + self.negatives, self.compiled)]
-        if self.generator is not None and self.sampler.scores_all:
-            steps.append(against_all(self.generator, 3 * batch, gradients=True))
-        elif self.generator is not None:
-            compiled = compiles(self.kernels, self.generator)
-            steps.append(step(self.generator, batch, config.cache.n1, compiled))
+            steps = [self.learned.step(batch, 1 + self.negatives)]
+        for generator in self.generators:
+            if self.sampler.scores_all:
+                steps.append(generator.against_all(3 * batch, gradients=True))
+            else:
+                steps.append(generator.step(batch, config.cache.n1))
         if self.sampler.has_cache:
-            ready = self.compiled and config.cache.candidate_rows == "float32"
-            refresh = 0 if ready else 4 * size([model.entity])
+            ready = self.learned.compiled and config.cache.candidate_rows == "float32"
+            refresh = 0 if ready else 4 * self.learned.table
             if config.cache.draw != "uniform" or not self.compiled_refresh:
                 # Ids, scores and noise of the candidates; pieces of their rows.
                 refresh += 12 * LONG * batch * (config.cache.n1 + config.cache.n2)
@@ -207,17 +206,17 @@ class Statement:
         """Yield the files of a run folder at the time when they take most of the disk."""
         if self.out is None:
             return
-        graph, model, generator = self.graph, self.learned, self.generated
-        checkpoint = 2 * model.state + model.optimizer + model.ready + self.caches + REST
-        checkpoint += generator.state + generator.optimizer + generator.ready
+        graph, state = self.graph, self.learned.state
+        parts = [self.learned, *self.generators]
+        checkpoint = state + sum(each.kept for each in parts) + self.caches + REST
         names = [*graph.entities, *graph.relations, *graph.labels, *graph.labels.values()]
         some = names[:: max(1, len(names) // 10_000)]  # a sample tells the length of a name
         text = sum(len(name.encode(errors="replace")) + len('"",\n') for name in some)
         labelled = sum(len(part.triples) for part in graph.labelled.values())
         data = INT * (3 * self.every_triple + 4 * labelled) + text * len(names) // max(1, len(some))
         files = {
-            "model": 2 * model.state,  # a better model is written beside the last one
-            "cache": self.caches + generator.state,
+            "model": 2 * state,  # a better model is written beside the last one
+            "cache": self.caches + sum(each.state for each in self.generators),
             "snapshots": self.snapshots * self.caches,
             "data": data,
             "checkpoints": CHECKPOINTS * checkpoint,
@@ -257,27 +256,25 @@ def remedy(found: Statement, place: Place, bound: int) -> str:
         except UserError:  # settings that contradict each other
             return False
 
-    def largest(name: str, values: range, **rest: int) -> int:
-        """Return the largest of the values that fits; 0: none fits."""
+    def largest(name: str, values: Sequence[Any], **rest: int) -> Any:  # noqa: ANN401
+        """Return the largest of the values that fits; None: none fits."""
         count = bisect(values, False, key=lambda value: not fits(**rest, **{name: value}))
-        return values[count - 1] if count else 0
+        return values[count - 1] if count else None
 
     least_n1 = found.negatives if cached else 1
     n1 = min(config.cache.n1, len(found.graph.entities) + 1)  # a cache holds each entity once
+    dims = range(1, config.dim)
+    others = [("kernels", "auto"), ("optimizer", "row-adam"), ("optimizer", "adagrad")]
+    other = [(name, [value]) for name, value in others if getattr(config, name) != value]
     lower = {"batch_size": range(1, config.batch_size), "negatives": range(1, found.negatives)}
-    lower |= {"n1": range(least_n1, n1), "dim": range(1, config.dim)}
-    alone = [
-        (name, value)
-        for name, value in OTHERS
-        if getattr(config, name) != value and fits(**{name: value})
-    ]
-    values = {name: largest(name, values) for name, values in lower.items()}
-    words = [f"{flag(name)} {value}" for name, value in [*alone, *values.items()] if value]
+    lower |= {"n1": range(least_n1, n1), "dim": dims}
+    alone = [(name, largest(name, values)) for name, values in [*other, *lower.items()]]
+    words = [f"{flag(name)} {value}" for name, value in alone if value]
     if words:
         return f"{' or '.join(words)} would fit"
     least = {"batch_size": 1} if place != "disk" else {}
     least |= {"n1": least_n1} if cached else {}
-    if dim := largest("dim", lower["dim"], **least):
+    if dim := largest("dim", dims, **least):
         words = [f"{flag(name)} {value}" for name, value in (least | {"dim": dim}).items()]
         return f"{' '.join(words)} together would fit"
     return "no setting makes so large a graph fit"

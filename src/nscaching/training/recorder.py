@@ -47,8 +47,9 @@ class Recorder:
         self.run, self.trainer, self.listener = run, trainer, listener
         self.every, self.folder, self.alone = every or float("inf"), folder, alone
         self.background = ThreadPoolExecutor(1, "snapshots")
-        self.pending: Future[None] | None = None
+        self.pending: Future[None] = Future()
         """A snapshot that another thread is writing: training does not wait for a slow disk."""
+        self.pending.set_result(None)
         self.due = time.monotonic() + self.every
         trainer.report = self.report
 
@@ -65,7 +66,7 @@ class Recorder:
                     self.keep_finding(found)
                 else:
                     self.keep_record(found)
-            self.wait()
+            self.pending.result()
             run.best_epoch, run.sampler_state = trainer.best_epoch, trainer.sampler.state()
             run.test_ranks = trainer.ranks.get("test")
             if folder is not None:
@@ -90,8 +91,8 @@ class Recorder:
         return f"the best before, of epoch {epoch}, are in {folder.path / MODEL}"
 
     def keep_record(self, record: Record) -> None:
-        if self.pending is not None and self.pending.done():
-            self.wait()  # which raises the error of a snapshot that failed
+        if self.pending.done():
+            self.pending.result()  # which raises the error of a snapshot that failed
         self.run.history.append(record)
         if self.folder is not None:
             self.folder.append(record)
@@ -108,16 +109,11 @@ class Recorder:
             return
         append_scores(self.folder.path, finding.scores)
         if finding.cache:
-            self.wait()
+            self.pending.result()
             on_gpu = torch.cuda.is_initialized()
             so_far = torch.cuda.current_stream().record_event() if on_gpu else None
             given = self.folder.path, finding.epoch, finding.cache, so_far
             self.pending = self.background.submit(_save_snapshot, *given)
-
-    def wait(self) -> None:
-        """Wait until the pending snapshot is written; raise the error if it failed."""
-        if self.pending is not None:
-            self.pending.result()
 
     def report(self, stage: Stage, done: int, total: int) -> None:
         """Pass on the progress; stop if the listener asks for it, write a checkpoint if one is due.
@@ -129,7 +125,7 @@ class Recorder:
             raise Stopped(self._stop())
         if stage is Stage.TRAINING and time.monotonic() >= self.due:
             began = time.monotonic()
-            self.wait()  # a run that resumes from the checkpoint needs the snapshot
+            self.pending.result()  # a run that resumes from the checkpoint needs the snapshot
             try:
                 self._save()
             except UserError as error:  # such as a full disk: there may be room later
@@ -152,7 +148,7 @@ class Recorder:
         if self.checkpoints is None:
             return stopped
         try:
-            self.wait()
+            self.pending.result()
             self._save()
         except UserError as error:
             newest = self.checkpoints.files()

@@ -26,13 +26,9 @@ from nscaching.training import memory
 from nscaching.training.listener import Listener
 from nscaching.training.objective import penalty
 from nscaching.training.recorder import Recorder
-from nscaching.training.trainer import Parameters, Trainer
+from nscaching.training.trainer import Parameters, Starts, Trainer
 
-CHECKPOINT_SECONDS = 60.0
-"""Seconds between checkpoints, unless the caller asks for others."""
-
-# The settings that name a class, or are one in Python.
-NAMED: dict[str, Registry[Any]] = {"model": MODELS, "sampler": SAMPLERS, "generator": MODELS}
+CHECKPOINT_SECONDS = 60.0  # between checkpoints, unless the caller asks for others
 
 
 def train(
@@ -188,7 +184,8 @@ def with_settings(
 ) -> TrainConfig:
     """Return the configuration with some settings changed, and names in their usual spelling."""
     values = {**config.to_dict(), **settings}
-    for name, known in NAMED.items():
+    classes: dict[str, Registry[Any]] = {"model": MODELS, "sampler": SAMPLERS, "generator": MODELS}
+    for name, known in classes.items():
         if isinstance(values[name], str | type):
             values[name] = known.canonical(values[name])
     return TrainConfig.from_dict(values, where)
@@ -211,9 +208,7 @@ def _check_resumable(folder: RunFolder, config: TrainConfig, epochs: int | None)
         raise UserError(f"{flag('epochs')} {epochs}: {begun}")
 
 
-def _read_starts(
-    graph: KnowledgeGraph, config: TrainConfig
-) -> tuple[Parameters | None, Parameters | None]:
+def _read_starts(graph: KnowledgeGraph, config: TrainConfig) -> Starts:
     """Read the parameters of the runs that model and generator start from."""
 
     def read(name: str, path: str, model: str) -> Parameters | None:
@@ -240,7 +235,7 @@ def torch_settings(threads: int) -> Iterator[None]:
 
     With subnormal numbers, arithmetic on a CPU is a hundred times slower.
     """
-    flushed = (torch.tensor(1e-40) * 1).item() == 0  # torch only shows it
+    flushed = (torch.tensor(1e-40) * 1).item() == 0  # torch has no getter
     torch.set_flush_denormal(True)
     try:
         with torch_threads(threads):

@@ -23,22 +23,16 @@ from nscaching.probes import ProbeConfig
 from nscaching.probes.probes import Finding, Probes
 from nscaching.runs.folder import Record
 from nscaching.samplers import SAMPLERS, Sampler
-from nscaching.training.batches import TrainingTriples
+from nscaching.training.epoch import EpochMeter, TrainingTriples
 from nscaching.training.listener import Stage
-from nscaching.training.meter import EpochMeter
 from nscaching.training.objective import choose_objective, penalty
 
-Report = Callable[[Stage, int, int], None]
-"""A callback that receives (stage, steps done, steps in all)."""
-
 Parameters = dict[str, Tensor]
+Starts = tuple[Parameters | None, Parameters | None]  # of model and generator; None: random
 
 # What a checkpoint holds: how far a training run is, and the states of its parts.
 PLACE = ("trained", "judged", "best_epoch", "best_mrr", "without_gain", "seconds")
 PARTS = ("triples", "meter", "sampler", "learner", "probes")
-
-# Each random purpose has its own seed.
-START, ORDER, NEGATIVES, PROBES = range(4)
 
 
 class Trainer:
@@ -48,26 +42,26 @@ class Trainer:
         self,
         graph: KnowledgeGraph,
         config: TrainConfig,
-        starts: tuple[Parameters | None, Parameters | None] = (None, None),
-        report: Report = lambda stage, done, total: None,
+        starts: Starts = (None, None),
+        report: Callable[[Stage, int, int], None] = lambda stage, done, total: None,
         probes: ProbeConfig | None = None,
     ) -> None:
-        """Take the parameters that model and generator start from; None: random ones."""
+        """Report (stage, steps done, steps in all) after every step and within rankings."""
         if not len(graph.train):
             raise UserError(f"{graph.name} has no training triples")
-        self.graph, self.config = graph, config
-        self.report = report
-        """Called after every step and within rankings."""
+        self.graph, self.config, self.report = graph, config, report
         self.device = choose_device(config.device)
         self.kernels = choose_kernels(config.kernels, self.device)
-        self.model = self._new_model(starts[0])
+        # Each random purpose has its own seed.
+        start, order, negatives, probing = range(1000 * config.seed, 1000 * config.seed + 4)
+        self.model = self._new_model(starts[0], start)
         self.objective = choose_objective(config, self.model)
-        self.triples = TrainingTriples(graph, self.device, self._seed(ORDER), self.kernels.gather)
-        self.sampler = self._new_sampler(starts[1])
+        self.triples = TrainingTriples(graph, self.device, order, self.kernels)
+        self.sampler = self._new_sampler(starts[1], negatives)
         self.learner = self._new_learner()
         margin = config.margin if self.objective == "margin" else None
         parts = self.model, self.sampler, self.triples.columns[1]
-        self.probes = Probes(probes or ProbeConfig(), graph, *parts, margin, self._seed(PROBES))
+        self.probes = Probes(probes or ProbeConfig(), graph, *parts, margin, probing)
         self.meter = EpochMeter(self.device, self.kernels.compile_seconds)
         # For forms that kernels do not know, the number of keys decides what a refresh does; where
         # known triples are left out, the draws do.
@@ -80,7 +74,8 @@ class Trainer:
         self.torch_threads = 1 if alone else 0  # 0: as many as torch has
         self.queries: dict[str, Queries] = {}  # of each ranked split
         self.ranks: dict[str, dict[Side, Ranks]] = {}  # the latest of each ranked split
-        self.best: Parameters = {}
+        self.validates = config.validate_every > 0 and len(graph.valid) > 0
+        self.best: Parameters = {}  # chosen by the validation triples, if any
         self.best_epoch, self.best_mrr, self.without_gain = 0, float("-inf"), 0
         self.trained, self.judged = 0, -1  # epochs; the start is judged too
         self.seconds = 0.0  # of training, without evaluation
@@ -100,11 +95,6 @@ class Trainer:
         self.learner.reload()
         if len(self.graph.test):
             yield self.rank("test", self.best_epoch)
-
-    @property
-    def validates(self) -> bool:
-        """Whether validation triples choose the parameters."""
-        return self.config.validate_every > 0 and len(self.graph.valid) > 0
 
     @property
     def over(self) -> bool:
@@ -156,9 +146,7 @@ class Trainer:
             if valid["best"]:
                 self.without_gain, self.best_mrr = 0, valid["mrr"]
                 self.keep(epoch)
-            yield valid
-        if test is not None:
-            yield test
+        yield from filter(None, (valid, test))
         yield self.probes.look(epoch, self.over)
         self.judged = epoch
 
@@ -180,7 +168,6 @@ class Trainer:
         self.best = {name: value.clone() for name, value in self.model.state_dict().items()}
 
     def checkpoint(self) -> State:
-        """Return all that the rest of the run depends on."""
         return {name: getattr(self, name) for name in PLACE} | join(
             model=self.model.state_dict(),
             best=self.best,
@@ -200,31 +187,27 @@ class Trainer:
 
     def plan(self) -> str:
         """Say in one line which kernels run, and why."""
+        compiled = self.kernels.name != "reference"
         parts = [f"{self.kernels.name} kernels ({self.kernels.reason})"]
-        if self.kernels.name != "reference":
-            if isinstance(self.learner, AutogradLearner):
-                parts.append("gradients by autograd")
-            if self.config.filter_known:
-                parts.append("known triples are filtered on the plain path")
-            elif self.model.form not in FORMS:
-                reason = "has no compiled form: candidates on the plain path"
-                parts.append(f"{self.config.model} {reason}")
+        if compiled and isinstance(self.learner, AutogradLearner):
+            parts.append("gradients by autograd")
+        if compiled and self.config.filter_known:
+            parts.append("known triples are filtered on the plain path")
+        elif compiled and self.model.form not in FORMS:
+            parts.append(f"{self.config.model} has no compiled form: candidates on the plain path")
         return "; ".join(parts)
 
-    def _seed(self, purpose: int) -> int:
-        return 1000 * self.config.seed + purpose
-
-    def _new_model(self, start: Parameters | None) -> Model:
+    def _new_model(self, start: Parameters | None, seed: int) -> Model:
         model = build(self.config.model, self.graph, self.config.dim, self.config.norm)
         model.prepare(self.graph)
-        model.reset(Generator().manual_seed(self._seed(START)))
+        model.reset(Generator().manual_seed(seed))
         if start is not None:
             model.load_state_dict(start)
         return model.to(self.device)
 
-    def _new_sampler(self, start: Parameters | None) -> Sampler:
+    def _new_sampler(self, start: Parameters | None, seed: int) -> Sampler:
         options: dict[str, Any] = {} if start is None else {"start": start}
-        kind, seed = SAMPLERS.get(self.config.sampler), self._seed(NEGATIVES)
+        kind = SAMPLERS.get(self.config.sampler)
         if kind.has_cache:
             options["progress"] = lambda done, total: self.report(Stage.FILLING, done, total)
         return kind(self.graph, self.config, self.device, seed, self.kernels, **options)
@@ -243,7 +226,7 @@ class Trainer:
             cubes=strength if cubes else 0.0,
         )
         if self.objective == "kvsall":
-            return KVsAll(self.model, learning, self.kernels.distances, self.graph)
+            return KVsAll(self.model, learning, self.kernels.distances, self.graph.train_index)
         if self.objective == "1vsall" or self.sampler.one_side:
-            return self.kernels.learner(self.model, learning, self.sampler.count)
+            return self.kernels.learner(self.model, learning)
         return AutogradLearner(self.model, learning)

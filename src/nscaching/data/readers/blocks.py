@@ -43,10 +43,8 @@ def read_blocks(path: Path, progress: Progress | None = None) -> Blocks:
                 block = block.removeprefix(codecs.BOM_UTF8)
             unpacked += len(block)
             if packed and unpacked > max(UNPACKED_FREE, UNPACKED_TIMES * size):
-                raise UserError(
-                    f"{path}: unpacks to more than {UNPACKED_TIMES} times its size: "
-                    "give it unpacked if that is meant"
-                )
+                what = f"unpacks to more than {UNPACKED_TIMES} times its size"
+                raise UserError(f"{path}: {what}: give it unpacked if that is meant")
             if len(rest) + len(block.partition(b"\n")[0]) > LINE_LIMIT:
                 raise UserError(f"{path}:{number}: the line is longer than {LINE_LIMIT:,} bytes")
             rest += block

@@ -14,9 +14,11 @@ def hash_of(data, start, end, seed):
     code = seed
     for i in range(start, end):
         code = (code ^ np.uint64(data[i])) * np.uint64(1099511628211)
+        code ^= code >> np.uint64(32)  # else bytes could cancel out whatever the seed's high bits
     # The low bits choose the slot, the high ones tell names apart: all depend on every byte.
-    code = (code ^ (code >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
-    return code ^ (code >> np.uint64(29))
+    code = (code ^ (code >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    code = (code ^ (code >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return code ^ (code >> np.uint64(33))
 
 
 @njit(cache=True)

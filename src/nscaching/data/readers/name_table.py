@@ -76,7 +76,7 @@ class BulkNames:
     """A fast twin of a ``NameTable``: the same numbers, for names given as pieces of bytes.
 
     Name i is ``pool[ends[i]:ends[i + 1]]``; ``slots`` is the hash table of ``name_loops``. The
-    ``seed`` of the hash is random: nobody can choose names that collide.
+    hash is seeded at random, so that colliding names cannot be prepared.
     """
 
     def __init__(self, table: NameTable) -> None:

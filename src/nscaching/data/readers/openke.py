@@ -1,7 +1,6 @@
 """The OpenKE format: a count line, then integers, with columns (head, tail, relation)."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +23,9 @@ def read_openke_names(path: Path) -> list[str]:
     first, count, blocks = _counted(path, "names")
     names: dict[int, str] = {}
     seen: set[str] = set()
-    extra = 0
-    for number, line in filled_lines(path, blocks):
-        if len(names) == count:
-            extra += 1
+    found = 0
+    for found, (number, line) in enumerate(filled_lines(path, blocks), 1):
+        if found > count:
             continue
         name, _, identifier = line.strip().replace("\t", " ").rpartition(" ")
         name, place = name.strip(), _natural(identifier)
@@ -40,7 +38,7 @@ def read_openke_names(path: Path) -> list[str]:
             raise UserError(f"{path}:{number}: {twice} is given twice")
         names[place] = name
         seen.add(name)
-    _check_count(path, first, "names", count, len(names) + extra)
+    _check_count(path, first, "names", count, found)
     return [names[place] for place in range(count)]
 
 
@@ -49,27 +47,17 @@ def read_openke_ids(
 ) -> Ids:
     """Read ``head tail relation`` ids after a count into columns (head, relation, tail)."""
     first, count, blocks = _counted(path, "triples", progress)
-    parts = [np.empty((0, 3), np.int32)]
-    for lines, rows in _integers(path, 3, blocks):
-        parts.append(_triples(path, lines, rows, entities, relations))
-    found = np.concatenate(parts)
+    found = _rows(path, blocks, [entities, entities, relations])
     _check_count(path, first, "triples", count, len(found))
     return found
 
 
 def read_openke_labelled(path: Path, entities: int, relations: int) -> Labelled:
     """Read ``head tail relation ±1`` lines (no count) for triplet classification."""
-    triples, truth = [], []
-    for lines, rows in _integers(path, 4, read_blocks(path)):
-        label = rows[:, 3]
-        for row in np.flatnonzero(np.abs(label) != 1)[:1]:
-            _triples(path, lines, rows[: row + 1, :3], entities, relations)  # the first flaw first
-            raise UserError(f"{path}:{lines[row]}: the label must be 1 or -1, not {label[row]}")
-        triples.append(_triples(path, lines, rows[:, :3], entities, relations))
-        truth.append(label == 1)
-    if not any(map(len, triples)):
+    found = _rows(path, read_blocks(path), [entities, entities, relations], columns=4)
+    if not len(found):
         raise UserError(f"{path}: the file is empty")
-    return Labelled(np.concatenate(triples), np.concatenate(truth), path.name)
+    return Labelled(found[:, :3].copy(), found[:, 3] == 1, path.name)
 
 
 def _natural(text: str) -> int | None:
@@ -91,32 +79,23 @@ def _check_count(path: Path, number: int, what: str, count: int, found: int) -> 
         raise UserError(f"{path}:{number}: says {count:,} {what}, but {found:,} follow")
 
 
-def _integers(path: Path, columns: int, blocks: Blocks) -> Iterator[tuple[Longs, Longs]]:
-    """Yield for each block the line numbers [n] and the integers [n, columns] of its rows."""
+def _rows(path: Path, blocks: Blocks, sizes: list[int], columns: int = 3) -> Ids:
+    """Return columns (head, relation, tail), and a label ±1 as the fourth column if there is one.
+
+    ``sizes`` are those of the columns of the file. A block with a flaw, or with lines that are
+    unusual, is read line by line.
+    """
+    parts = [np.empty((0, columns), np.int32)]
     for number, block in blocks:
-        ids = quick_rows(block, columns)
-        if ids is not None:
-            yield np.arange(number, number + len(ids)), ids
-            continue
-        lines, fields, flaw = [], [], None
-        try:
-            for place, line in filled_lines(path, [(number, block)]):
-                fields.append(_fields(f"{path}:{place}", line, columns))
-                lines.append(place)
-        except UserError as error:
-            flaw = error  # told after the flaws of the rows before it
-        yield np.array(lines), np.array(fields, np.int64).reshape(-1, columns)
-        if flaw is not None:
-            raise flaw
-
-
-def _fields(where: str, line: str, columns: int) -> list[int]:
-    fields = line.split()
-    if len(fields) != columns:
-        raise UserError(f"{where}: expected {columns} integers, found {len(fields)}: {shown(line)}")
-    if not all(re.fullmatch(r"-?[0-9]{1,18}", field) for field in fields):
-        raise UserError(f"{where}: not all integers: {shown(line)}")
-    return [int(field) for field in fields]
+        rows = quick_rows(block, columns)
+        if rows is None or not (
+            ((rows[:, :3] >= 0) & (rows[:, :3] < sizes)).all() and (abs(rows[:, 3:]) == 1).all()
+        ):
+            lines = filled_lines(path, [(number, block)])
+            checked = [_row(f"{path}:{place}", line, sizes, columns) for place, line in lines]
+            rows = np.array(checked, np.int64).reshape(-1, columns)
+        parts.append(rows[:, [0, 2, 1, 3][:columns]].astype(np.int32))
+    return np.concatenate(parts)
 
 
 def quick_rows(block: bytes, columns: int) -> Longs | None:
@@ -127,10 +106,16 @@ def quick_rows(block: bytes, columns: int) -> Longs | None:
     return np.fromstring(block, np.int64, sep=" ").reshape(-1, columns)
 
 
-def _triples(path: Path, lines: Longs, ids: Longs, entities: int, relations: int) -> Ids:
-    """Check columns (head, tail, relation) against the number of names; return the triples."""
-    bounds = np.array([entities, entities, relations])
-    for row, column in np.argwhere((ids < 0) | (ids >= bounds))[:1]:
-        what = f"{('head', 'tail', 'relation')[column]} id {ids[row, column]}"
-        raise UserError(f"{path}:{lines[row]}: {what} is out of range 0…{bounds[column] - 1}")
-    return ids[:, [0, 2, 1]].astype(np.int32)
+def _row(where: str, line: str, sizes: list[int], columns: int) -> list[int]:
+    fields = line.split()
+    if len(fields) != columns:
+        raise UserError(f"{where}: expected {columns} integers, found {len(fields)}: {shown(line)}")
+    if not all(re.fullmatch(r"-?[0-9]{1,18}", field) for field in fields):
+        raise UserError(f"{where}: not all integers: {shown(line)}")
+    row = [int(field) for field in fields]
+    for what, value, size in zip(("head", "tail", "relation"), row, sizes, strict=False):
+        if not 0 <= value < size:
+            raise UserError(f"{where}: {what} id {value} is out of range 0…{size - 1}")
+    if row[3:] not in ([], [1], [-1]):
+        raise UserError(f"{where}: the label must be 1 or -1, not {row[3]}")
+    return row

@@ -1,11 +1,12 @@
 """RDF files → triples: N-Triples, Turtle and N-Quads, by pyoxigraph, as a stream."""
 
-from __future__ import annotations
-
+import itertools
 import re
 from array import array
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +17,8 @@ from nscaching.data.readers.prefixes import Prefixes
 from nscaching.data.readers.table import file_suffix
 from nscaching.errors import UserError, flag
 
-if TYPE_CHECKING:
-    from types import ModuleType
-
-RDF_SUFFIXES = (".nt", ".ttl", ".nq")
+FORMATS = {".nt": "N_TRIPLES", ".ttl": "TURTLE", ".nq": "N_QUADS"}
+RDF_SUFFIXES = tuple(FORMATS)
 NOT_READ = (".rdf", ".owl", ".xml", ".trig", ".jsonld", ".n3")
 LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
 
@@ -48,13 +47,12 @@ class RdfReader:
     def read(self, path: Path, progress: Progress | None = None) -> Ids:
         """Read a file into ids [n, 3], adding new names to the tables."""
         ox = _library(path)
-        formats = {".nt": "N_TRIPLES", ".ttl": "TURTLE", ".nq": "N_QUADS"}
         suffix = file_suffix(path)
-        stream = _Stream(path, progress)
-        ids, literals, texts, quoted = array("i"), 0, 0, 0
+        stream = _Stream(path, progress, skips_blank=suffix != ".ttl")
+        ids, count = array("i"), Counter[str]()
         graphs: set[str] = set()
         try:
-            parser = ox.parse(stream, getattr(ox.RdfFormat, formats[suffix]))
+            parser = ox.parse(stream, getattr(ox.RdfFormat, FORMATS[suffix]))
             for quad in parser:
                 if suffix == ".nq" and type(quad.graph_name) is not ox.DefaultGraph:
                     graphs.add(quad.graph_name.value)
@@ -63,13 +61,14 @@ class RdfReader:
                 if kind is ox.Literal:
                     if predicate == LABEL:
                         self._hear_label(self._name(ox, quad.subject, suffix), tail)
-                        texts += 1
+                        count["labels"] += 1
                     if not self.literals:
-                        literals += 1
+                        count["literals"] += 1
                         continue
-                    name = _literal_name(tail)
+                    # As N-Triples write it, in one line.
+                    name = CONTROL.sub(lambda odd: f"\\u{ord(odd[0]):04X}", str(tail))
                 elif kind is ox.Triple:  # of RDF 1.2: a statement about a statement
-                    quoted += 1
+                    count["quoted"] += 1
                     continue
                 else:
                     name = self._name(ox, tail, suffix)
@@ -78,7 +77,7 @@ class RdfReader:
                 ids.append(self.entities[name])
             self._prefixes.add(parser.prefixes)
         except SyntaxError as error:
-            raise UserError(f"{path}:{error.lineno or stream.line}: {_reason(error)}") from None
+            raise UserError(f"{path}:{stream.line_of(error.lineno)}: {_reason(error)}") from None
         except MemoryError as error:
             if "buffer" not in str(error):
                 raise
@@ -88,22 +87,20 @@ class RdfReader:
             if stream.error is None:
                 raise
             raise stream.error from None  # the parser may raise another error instead
-        self._note(path.name, literals, texts, quoted, len(graphs))
+        self._note(path.name, count, len(graphs))
         if not ids:
-            some = f" but {literals:,} with a literal, which {flag('literals')} takes"
-            left = some if literals else ""
+            literals = f" but {count['literals']:,} with a literal, which {flag('literals')} takes"
+            left = literals if count["literals"] else ""
             raise UserError(f"{path}: the file holds no triples{left}")
         return np.array(ids, dtype=np.int32).reshape(-1, 3)
 
     def labels(self) -> dict[str, str]:
         """Return name → label: the rdfs:label, English if possible, else the short form."""
-        found = {}
-        for table in (self.entities, self.relations):
-            for name in table:
-                text = self._texts.get(name, (0, ""))[1] or self._prefixes.shorten(name)
-                if text != name:
-                    found[name] = text
-        return found
+        return {
+            name: text
+            for name in itertools.chain(self.entities, self.relations)
+            if (text := self._texts.get(name, (0, ""))[1] or self._prefixes.shorten(name)) != name
+        }
 
     def _name(self, ox: ModuleType, node: Any, suffix: str) -> str:  # noqa: ANN401
         value: str = node.value
@@ -121,57 +118,70 @@ class RdfReader:
         if text and rank > self._texts.get(name, (0, ""))[0]:
             self._texts[name] = rank, text
 
-    def _note(self, file: str, literals: int, texts: int, quoted: int, graphs: int) -> None:
-        if literals:
+    def _note(self, file: str, count: Counter[str], graphs: int) -> None:
+        if literals := count["literals"]:
+            texts = count["labels"]
             labels = f" ({texts:,} rdfs:label are used as labels)" if texts else ""
             what = f"{literals:,} triples with a literal were left out{labels}"
             self.notes.append(f"{file}: {what}; {flag('literals')} takes them")
-        if quoted:
+        if quoted := count["quoted"]:
             self.notes.append(f"{file}: {quoted:,} statements about triples were left out")
         if graphs > 1:
             self.notes.append(f"{file}: the names of its {graphs:,} graphs were dropped")
 
 
 class _Stream:
-    """The file as the parser reads it: in bounded pieces, with the error that ended reading."""
+    """The file as the parser reads it: in bounded pieces, with the error that ended reading.
 
-    def __init__(self, path: Path, progress: Progress | None) -> None:
+    The parser is slow at blank lines: blocks of nothing else are skipped, if ``skips_blank``.
+    """
+
+    def __init__(self, path: Path, progress: Progress | None, skips_blank: bool) -> None:
         self.line = 1
         self.error: UserError | None = None
         self._blocks = read_blocks(path, progress)
         self._block = memoryview(b"")
+        self._skips_blank = skips_blank
+        self._skipped = [(0, 0)]  # (the parser's number of a line, lines skipped before it)
 
     def read(self, size: int) -> bytes:
         """Return at most ``size`` bytes: given more, the parser would abort the process."""
         if not self._block:
             try:
-                self.line, block = next(self._blocks, (self.line, b""))
+                self._block = memoryview(self._next())
             except UserError as error:
                 self.error = error
                 raise
-            self._block = memoryview(block)
         piece, self._block = self._block[:size], self._block[size:]
         return bytes(piece)
+
+    def _next(self) -> bytes:
+        skipped = self._skipped[-1][1]
+        for line, block in self._blocks:
+            self.line = line
+            if not self._skips_blank or block.strip(b" \t\r\n"):
+                self._skipped.append((line - skipped, skipped))
+                return block
+            skipped += block.count(b"\n")
+        return b""
+
+    def line_of(self, parsed: int | None) -> int:
+        """Return the number in the file of a line that the parser counted."""
+        if not parsed:
+            return self.line
+        return parsed + max(skipped for first, skipped in self._skipped if first <= parsed)
 
 
 def _library(path: Path) -> ModuleType:
     try:
         import pyoxigraph
     except ImportError:
-        raise UserError(
-            f"{path}: RDF is read by pyoxigraph, which is not installed: "
-            'pip install "nscaching[rdf]"'
-        ) from None
+        what = 'RDF is read by pyoxigraph, which is not installed: pip install "nscaching[rdf]"'
+        raise UserError(f"{path}: {what}") from None
     return pyoxigraph
 
 
-def _literal_name(literal: Any) -> str:  # noqa: ANN401
-    """Return a literal as N-Triples write it, in one line."""
-    return CONTROL.sub(lambda odd: f"\\u{ord(odd[0]):04X}", str(literal))
-
-
-def _reason(error: BaseException) -> str:
+def _reason(error: SyntaxError) -> str:
     """Return the message of the parser without the place, in at most 200 characters."""
-    text = getattr(error, "msg", None) or str(error)
-    text = re.sub(r"^Parser error .*?: ", "", " ".join(text.split()))
+    text = re.sub(r"^Parser error .*?: ", "", " ".join(error.msg.split()))
     return text if len(text) <= 200 else text[:200] + "…"

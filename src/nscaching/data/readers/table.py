@@ -29,7 +29,8 @@ NAME = {"\t": rb"%b(?: ++%b)*+" % (WORD, WORD), " ": WORD}
 QUICK = {
     gap: re.compile(rb"(?:%b\r?\n)++" % gap.encode().join([name] * 3)) for gap, name in NAME.items()
 }
-UNUSUAL_TEXT = re.compile(r"[\x80-\x9f]|^\s+$", re.MULTILINE)  # control characters, blank lines
+# Control characters, bytes that are not UTF-8, blank lines.
+UNUSUAL_TEXT = re.compile(r"[\x80-\x9f\udc80-\udcff]|^\s+$", re.MULTILINE)
 
 Line = tuple[int, str, list[str]]
 """Line number, line, columns."""
@@ -54,7 +55,9 @@ def read_triples(
     """
     number, first, blocks = split_first(path, read_blocks(path, progress))
     separator = _tell_separator(path, first)
-    if _is_header(first, separator):
+    around = ' "' if separator == "," else " "
+    header = [name.strip(around).lower() for name in first.split(separator)]
+    if tuple(filter(None, header)) in HEADERS:
         notes.append(f"{path.name}: the first line, {shown(first)}, is taken for a header")
     else:
         blocks = itertools.chain([(number, f"{first}\n".encode())], blocks)
@@ -64,7 +67,7 @@ def read_triples(
         pieces = itertools.chain.from_iterable(
             [quick]
             if (quick := quick_names(block[1], separator))
-            else _plain_names(path, _split_plain(filled_lines(path, [block]), separator))
+            else _plain_names(path, _split_plain(path, block, separator))
             for block in blocks
         )
     found = number_triples(pieces, entities, relations)
@@ -80,12 +83,6 @@ def _tell_separator(path: Path, line: str) -> str:
     return "," if is_csv or commas == 2 else " "
 
 
-def _is_header(line: str, separator: str) -> bool:
-    around = ' "' if separator == "," else " "
-    names = [name.strip(around).lower() for name in line.split(separator)]
-    return tuple(filter(None, names)) in HEADERS
-
-
 def quick_names(block: bytes, separator: str) -> bytes | None:
     """Return the names of whole lines, each ended by END, or None if any line is unusual.
 
@@ -93,12 +90,8 @@ def quick_names(block: bytes, separator: str) -> bytes | None:
     """
     if not QUICK[separator].fullmatch(block):
         return None
-    if not block.isascii():
-        try:
-            if UNUSUAL_TEXT.search(block.decode()):
-                return None
-        except UnicodeDecodeError:
-            return None
+    if not block.isascii() and UNUSUAL_TEXT.search(block.decode(errors="surrogateescape")):
+        return None
     ends = bytes.maketrans(separator.encode() + b"\n", 2 * END.encode())
     return block.translate(ends, b"\r")
 
@@ -108,10 +101,8 @@ def _plain_names(path: Path, lines: Iterable[Line]) -> Iterator[bytes]:
     names: list[str] = []
     for number, line, columns in lines:
         if len(columns) != 3:
-            raise UserError(
-                f"{path}:{number}: expected 3 columns (head, relation, tail), "
-                f"found {len(columns)}: {shown(line)}"
-            )
+            what = f"expected 3 columns (head, relation, tail), found {len(columns)}"
+            raise UserError(f"{path}:{number}: {what}: {shown(line)}")
         row = [column.strip(" ") for column in columns]
         if not all(row):
             raise UserError(f"{path}:{number}: a name is empty: {shown(line)}")
@@ -123,11 +114,10 @@ def _plain_names(path: Path, lines: Iterable[Line]) -> Iterator[bytes]:
         yield joined(names)
 
 
-def _split_plain(lines: Iterable[tuple[int, str]], separator: str) -> Iterator[Line]:
-    for number, line in lines:
+def _split_plain(path: Path, block: tuple[int, bytes], separator: str) -> Iterator[Line]:
+    for number, line in filled_lines(path, [block]):
         # Spaces may come in runs; other blanks, such as the no-break space, belong to a name.
-        columns = line.split(separator)
-        yield number, line, columns if separator == "\t" else [c for c in columns if c]
+        yield number, line, [c for c in line.split(separator) if c or separator == "\t"]
 
 
 def _split_csv(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Line]:
@@ -143,9 +133,8 @@ def _split_csv(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Line]:
             record.append(item)
             size += len(item[1]) + 1
             if size > LINE_LIMIT:  # such as by a quote that is never closed
-                raise UserError(
-                    f"{path}:{record[0][0]}: the record is longer than {LINE_LIMIT:,} characters"
-                )
+                what = f"the record is longer than {LINE_LIMIT:,} characters"
+                raise UserError(f"{path}:{record[0][0]}: {what}")
             yield item[1] + "\n"
 
     reader = csv.reader(feed(), skipinitialspace=True, strict=True)
@@ -164,14 +153,12 @@ def _split_csv(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Line]:
 
 
 def read_labels(path: Path) -> dict[str, str]:
-    """Read ``entity<TAB>label`` lines."""
     labels = {}
     for number, line in filled_lines(path, read_blocks(path)):
         name, tab, label = (part.strip(" ") for part in line.partition("\t"))
         if not (tab and name and label):
-            raise UserError(
-                f"{path}:{number}: expected an entity, a tab and a label: {shown(line)}"
-            )
+            what = "expected an entity, a tab and a label"
+            raise UserError(f"{path}:{number}: {what}: {shown(line)}")
         labels[name] = label
     if not labels:
         raise UserError(f"{path}: the file is empty")

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import njit
 
-from nscaching.kernels.cpu.random import COMPILE
+from nscaching.kernels.cpu.random import COMPILE, INLINE
 from nscaching.kernels.cpu.vectors import ONE, TINY, ZERO, add, dot
 from nscaching.kernels.optimizers import BETAS
 from nscaching.kernels.optimizers import EPSILON as SMALL
@@ -51,7 +51,7 @@ def group(ids, active, order, spare, touched, starts):
     return different
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def unit_back(g, normalized, row):
     """Take a gradient by a unit vector back to the vector that it was made of."""
     along = dot(g, normalized)
@@ -60,14 +60,14 @@ def unit_back(g, normalized, row):
         g[i] = scale * (g[i] - along * normalized[i])
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def make_unit(row, normalized):
     scale = ONE / max(np.sqrt(dot(row, row)), TINY)
     for i in range(row.size):
         normalized[i] = scale * row[i]
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def adam(row, mean, square, g, size, root, decay):
     """Move a row: size is lr/(1 − β₁ᵗ) and root 1/√(1 − β₂ᵗ), which make up for the start."""
     size, root, decay = np.float32(size), np.float32(root), np.float32(decay)
@@ -76,14 +76,6 @@ def adam(row, mean, square, g, size, root, decay):
         mean[i] += FRESH_1 * (gradient - mean[i])
         square[i] = BETA_2 * square[i] + FRESH_2 * gradient * gradient
         row[i] -= size * mean[i] / (np.sqrt(square[i]) * root + EPSILON)
-
-
-@njit(**COMPILE)
-def _all_zero(g):
-    any_not = 0
-    for i in range(g.size):
-        any_not += g[i] != 0
-    return any_not == 0
 
 
 @njit(**COMPILE)
@@ -114,7 +106,7 @@ def update(
             add(g, gradients[order[o]])
             if shift.size:
                 by_shift += g_shift[order[o]]
-        if rows_only and _all_zero(g) and by_shift == 0:
+        if rows_only and by_shift == 0 and not g.any():
             continue
         if shift.size:  # s = w·e
             for i in range(g.size):

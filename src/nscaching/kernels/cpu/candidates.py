@@ -11,7 +11,7 @@ from numba import njit
 
 from nscaching.kernels.codes import TRANSE
 from nscaching.kernels.cpu.forms import ask, ask_back, penalise, project, project_back
-from nscaching.kernels.cpu.random import COMPILE
+from nscaching.kernels.cpu.random import COMPILE, INLINE
 from nscaching.kernels.cpu.vectors import AHEAD, ONE, ZERO, add, distance, dot, fetch
 
 
@@ -40,7 +40,7 @@ def score(
                 out[i, k] = -distance(q, p, norm)
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def sum_slopes(kind, norm, rows, ids, slopes, x, total):
     """Add Σ slope·∂f by x of models that project no entities: f is x·row or −‖x − row‖.
 
@@ -68,7 +68,7 @@ def sum_slopes(kind, norm, rows, ids, slopes, x, total):
                 total[j] += scale * (x[j] - rows[e, j])
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def slope_of(norm, slope, q, p, out):
     """Put slope·∂f by q − p into ``out``, with f = −‖q − p‖."""
     if norm == 1:

@@ -8,11 +8,11 @@ import numpy as np
 from numba import njit
 
 from nscaching.kernels.codes import COMPLEX, DISTMULT, TRANSE, TRANSH
-from nscaching.kernels.cpu.random import COMPILE
+from nscaching.kernels.cpu.random import COMPILE, INLINE
 from nscaching.kernels.cpu.vectors import ONE, TINY, ZERO, conj_times, dot, times
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def project(kind, row, shift, v, out):
     """Put P(e) of f = −‖P(h) + r − P(t)‖ into ``out``; return what its gradient needs besides."""
     if kind == TRANSE:
@@ -32,7 +32,7 @@ def project(kind, row, shift, v, out):
     return scale
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def project_back(kind, sign, g, projected, extra, row, shift, v, g_row, g_v):
     """Take the gradient sign·g by P(e) to e and v, adding to g_row and g_v; return the one by s.
 
@@ -57,7 +57,7 @@ def project_back(kind, sign, g, projected, extra, row, shift, v, g_row, g_v):
     return dot(change, v)
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def ask(kind, is_head, row, shift, r, v, q):
     """Make the query vector of an anchor's row and a relation when head or tail is asked for."""
     sign = -ONE if is_head else ONE  # a query for the head takes −r, or the conjugate of r
@@ -75,7 +75,7 @@ def ask(kind, is_head, row, shift, r, v, q):
             q[j] += sign * r[j]
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def ask_back(kind, is_head, g_q, row, r, g_row, g_r):
     """Take the gradient by the query of DistMult or ComplEx back to anchor and relation."""
     if kind == DISTMULT:
@@ -100,7 +100,7 @@ def queries(begin, end, kind, is_head, rows, shift, relations, directions, ancho
         ask(kind, is_head, rows[a], shift[a] if shift.size else ZERO, relations[r], v, out[i])
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def penalise(kind, strength, row, g):
     """Add λ·∂|x|³ = 3λ·|x|·x to the gradient by a row, or by complex numbers of two halves."""
     thrice = np.float32(3) * np.float32(strength)

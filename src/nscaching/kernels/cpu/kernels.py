@@ -14,7 +14,7 @@ from nscaching.kernels.cpu import refresh as cpu_refresh
 from nscaching.kernels.cpu.learner import NO_ROWS, NONE, Array, NumbaLearner
 from nscaching.kernels.cpu.threads import Threads
 from nscaching.kernels.optimizers import Learning
-from nscaching.kernels.reference import FRESH, NOISE, CacheAccess
+from nscaching.kernels.reference import CacheAccess
 from nscaching.models import Form, Model
 
 COMPILING = event.TimingListener()  # type: ignore[no-untyped-call]
@@ -31,7 +31,6 @@ class NumbaKernels(CompiledKernels[NumbaLearner]):
         self._mark = 1
 
     def compile_seconds(self) -> float:
-        """Return the seconds that Numba has compiled; code from the disk cache takes none."""
         return COMPILING.duration if COMPILING.done else 0.0
 
     def new_learner(self, model: Model, learning: Learning) -> NumbaLearner:
@@ -57,7 +56,7 @@ class NumbaKernels(CompiledKernels[NumbaLearner]):
                 scale *= weight.numpy()
             starts = [
                 np.uint32(random.stream(asked.seed, asked.tick, purpose).item())
-                for purpose in (FRESH[cache.side], NOISE[cache.side])
+                for purpose in (random.FRESH[cache.side], random.NOISE[cache.side])
             ]
             arguments = (
                 cache.ids, key, asks(cache.side, anchor, relation), rows,

@@ -26,10 +26,7 @@ NO_ROWS = np.empty((0, 0), np.float32)
 
 
 class NumbaLearner(CompiledLearner):
-    """Gradient steps of loops that Numba compiles.
-
-    ``rows``, ``relations``, ``directions`` and ``shift`` are what the loops score by, as arrays.
-    """
+    """Steps of Numba's loops: they score by rows, relations, directions and shift."""
 
     def __init__(self, model: Model, learning: Learning, threads: Threads) -> None:
         super().__init__(model, learning)
@@ -48,7 +45,6 @@ class NumbaLearner(CompiledLearner):
         self._make_room(1, 3, 3)
 
     def reload(self) -> None:
-        """Rebuild ``rows``, ``relations``, ``directions`` and ``shift`` from the parameters."""
         super().reload()
         if self.projection:
             self.shift[:] = (self.rows * self.tables[self.projection].numpy()).sum(1)
@@ -105,8 +101,7 @@ class NumbaLearner(CompiledLearner):
             self.g_relation, self.g_direction, self.active, self.loss, self.teaching,
         )  # fmt: skip
         false = np.where(false_head != head, false_head, false_tail)
-        group = self._group(np.stack([head, tail, false], 1), self.active)
-        self._move(group, relation)
+        self._move(self._group(np.stack([head, tail, false], 1), self.active), relation)
 
     def learn(self, batch: Batch, replace_head: Tensor, entity: Tensor, slopes: Tensor) -> None:
         n = len(batch)
@@ -143,10 +138,7 @@ class NumbaLearner(CompiledLearner):
         return out
 
     def _move(self, group: Group, relation: Array) -> None:
-        """Let Adam move all rows.
-
-        The group says where in g_entity the gradients of which entities are.
-        """
+        """Let Adam move all rows; the group says whose gradients are where in g_entity."""
         self.steps += 1
         squares = self._update("entity", group, self.g_entity, len(relation))
         group = self._group(relation[:, None], self.active)
@@ -156,7 +148,6 @@ class NumbaLearner(CompiledLearner):
         self.squares_sum = float(sum(squares))
 
     def _update(self, name: str, group: Group, gradients: Array, batch: int) -> list[float]:
-        """Let Adam move the rows of a table by the gradients of a batch of this size."""
         learning, is_entity = self.learning, name == "entity"
         size = learning.lr / (1 - BETAS[0] ** self.steps)
         root = (1 - BETAS[1] ** self.steps) ** -0.5

@@ -3,19 +3,24 @@
 from typing import Any
 
 import numpy as np
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
 from nscaching.kernels import random
 
-# No Python lock; cached on disk; sums may be reordered, but infinities and NaN stay.
-# Division by zero gives infinity as in numpy: a check for it would keep loops from vectorising.
+# For functions that Python calls: no Python lock; cached on disk; sums may be reordered, but
+# infinities and NaN stay. Division by zero gives infinity as in numpy: a check for it would keep
+# loops from vectorising.
 COMPILE: dict[str, Any] = {
     "nogil": True,
     "cache": True,
     "fastmath": {"reassoc", "contract", "nsz", "arcp"},
     "error_model": "numpy",
 }
+
+# For functions that only compiled functions call. A function that is not inlined is a weak symbol
+# of every module that uses the function; which module's code runs would depend on which modules
+# were compiled and which came from the disk cache, and the last bits of sums with it.
+INLINE = COMPILE | {"cache": False, "forceinline": True}
 
 MIX_1, MIX_2 = np.uint32(random.MIX_1), np.uint32(random.MIX_2)
 STEP_KEY, STEP_INDEX = np.uint32(random.STEP_KEY), np.uint32(random.STEP_INDEX)
@@ -25,7 +30,7 @@ LOG_2 = np.float32(0.6931471805599453)
 # Numba widens the results of 32-bit arithmetic; each is cut back, which costs nothing.
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def mix(x):
     x = np.uint32(x ^ (x >> np.uint32(16)))
     x = np.uint32(x * MIX_1)
@@ -34,42 +39,26 @@ def mix(x):
     return np.uint32(x ^ (x >> np.uint32(16)))
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def stream_of(start, key):
     """Return the start of one key's numbers."""
     return mix(np.uint32(start + np.uint32(np.uint32(key) * STEP_KEY)))
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def bits(stream, index):
     return mix(np.uint32(stream + np.uint32(np.uint32(index) * STEP_INDEX)))
 
 
-@intrinsic
-def _as_int(typing, x):
-    def generate(context, builder, signature, args):
-        return builder.bitcast(args[0], context.get_value_type(types.int32))
-
-    return types.int32(types.float32), generate
-
-
-@intrinsic
-def _as_float(typing, x):
-    def generate(context, builder, signature, args):
-        return builder.bitcast(args[0], context.get_value_type(types.float32))
-
-    return types.float32(types.int32), generate
-
-
-@njit(**COMPILE)
+@njit(**INLINE)
 def log(x):
     """Return the logarithm of a positive, normal number within 6e-7; unlike libm's it vectorises.
 
     x = 2ᵉ·m with m in [√½, √2); log m = 2·artanh(s) with s = (m − 1)/(m + 1), as a polynomial.
     """
-    whole = _as_int(x)
+    whole = np.float32(x).view(np.int32)
     exponent = np.int32((whole - np.int32(0x3F3504F3)) >> np.int32(23))
-    f = _as_float(np.int32(whole - np.int32(exponent << np.int32(23)))) - np.float32(1)
+    f = np.int32(whole - np.int32(exponent << np.int32(23))).view(np.float32) - np.float32(1)
     s = f / (np.float32(2) + f)
     z = s * s
     series = np.float32(0.28571429) + z * np.float32(0.22222222)
@@ -77,7 +66,7 @@ def log(x):
     return np.float32(exponent) * LOG_2 + (f - s * (f - series))
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def gumbel(random_bits):
     u = (np.float32(np.int32(random_bits >> np.uint32(9))) + HALF) * UNIT
     return -log(-log(u))

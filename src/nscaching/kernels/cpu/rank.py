@@ -3,7 +3,7 @@
 import numpy as np
 from numba import njit
 
-from nscaching.kernels.cpu.random import COMPILE
+from nscaching.kernels.cpu.random import COMPILE, INLINE
 from nscaching.models import MODULI
 
 # Rows that fit a core's cache while every query passes over them.
@@ -77,7 +77,7 @@ def slopes(begin, end, weight, query, rows, norm, out):
                         total[half + d] += part * imaginary
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def _add_four(total, q0, q1, q2, q3, transposed, d, norm):
     for j in range(BLOCK):
         d0, d1 = q0 - transposed[d, j], q1 - transposed[d + 1, j]
@@ -88,7 +88,7 @@ def _add_four(total, q0, q1, q2, q3, transposed, d, norm):
             total[j] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def _add_modulus(total, q_re, q_im, transposed, re, im):
     for j in range(BLOCK):
         d_re, d_im = q_re - transposed[re, j], q_im - transposed[im, j]

@@ -4,7 +4,7 @@ import numpy as np
 from numba import njit
 
 from nscaching.kernels.codes import DISTANCE, DOT, SHIFTED, TOP, UNIFORM
-from nscaching.kernels.cpu.random import COMPILE, bits, gumbel, stream_of
+from nscaching.kernels.cpu.random import COMPILE, INLINE, bits, gumbel, stream_of
 from nscaching.kernels.cpu.vectors import AHEAD, ONE, TINY, ZERO, distance, dot, fetch
 
 # Stands for infinite scores: unlike infinity, it can be halved.
@@ -14,7 +14,7 @@ LARGEST = np.float32(3.4028234e38)
 HALVINGS = 300
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def shifted_distance(query, row, shift, direction, unit, norm):
     """Return ‖q − (e + s·v)‖, the shifted row scaled to unit length if ``unit``."""
     scale = ONE
@@ -35,7 +35,7 @@ def shifted_distance(query, row, shift, direction, unit, norm):
     return np.sqrt(total)
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def threshold(values, count, wanted):
     """Return the largest x found with ``wanted`` or more of values[:count] at or above it.
 
@@ -44,15 +44,8 @@ def threshold(values, count, wanted):
     low, high = values[0], values[0]
     for i in range(count):
         low, high = min(low, values[i]), max(high, values[i])
-    above = 0  # at or above high
-    for i in range(count):
-        above += values[i] >= high
-    if above >= wanted:
-        return high
-    for _ in range(HALVINGS):  # at or above low: enough; at or above high: too few
-        middle = np.float32(0.5) * low + np.float32(0.5) * high  # the difference may overflow
-        if not (low < middle < high):
-            break
+    middle = high  # many values may equal the largest
+    for _ in range(HALVINGS):
         above = 0
         for i in range(count):
             above += values[i] >= middle
@@ -62,10 +55,13 @@ def threshold(values, count, wanted):
             low = middle
         else:
             high = middle
+        middle = np.float32(0.5) * low + np.float32(0.5) * high  # the difference may overflow
+        if not (low < middle < high):
+            break
     return low
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def score(ids, query, rows, form, norm, shift, direction, unit, values):
     """Put the scores of the entities ``ids`` [C] for one query into ``values``."""
     for c in range(ids.size):
@@ -134,7 +130,7 @@ def refresh(
             _sort(cache[k])
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def _keep(kept, ids, values, count, least):
     """Keep the ids whose values are above the threshold, then ids level with it, until full."""
     above = 0
@@ -152,7 +148,7 @@ def _keep(kept, ids, values, count, least):
         place += 1
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def _sort(row):
     """Sort by insertion: ids that stayed in the cache are in order already."""
     for i in range(1, row.size):

@@ -9,13 +9,13 @@ from numba import njit
 
 from nscaching.kernels.codes import DISTMULT, TRANSE
 from nscaching.kernels.cpu.forms import penalise, project, project_back
-from nscaching.kernels.cpu.random import COMPILE
+from nscaching.kernels.cpu.random import COMPILE, INLINE
 from nscaching.kernels.cpu.vectors import ONE, ZERO, conj_times, times
 
 # Translational models: f = −‖P(h) + r − P(t)‖ with a projection P.
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def translate(kind, norm, h, shift_h, r, v, t, shift_t, p_h, p_t, difference):
     """Return the score of a triple and the extras of its projections; keep the difference."""
     extra_h = project(kind, h, shift_h, v, p_h)
@@ -33,7 +33,7 @@ def translate(kind, norm, h, shift_h, r, v, t, shift_t, p_h, p_t, difference):
     return -total, extra_h, extra_t
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def translate_back(
     kind, norm, slope, score, h, shift_h, v, t, shift_t, p_h, p_t, extra_h, extra_t, difference,
     g_h, g_r, g_v, g_t,
@@ -57,7 +57,7 @@ def translate_back(
 # imaginary].
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def match(kind, h, r, t):
     total = ZERO
     if kind == DISTMULT:
@@ -72,7 +72,7 @@ def match(kind, h, r, t):
     return total
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def match_back(kind, slope, h, r, t, g_h, g_r, g_t):
     """Add slope·∂f to the gradients."""
     if kind == DISTMULT:
@@ -96,22 +96,19 @@ def match_back(kind, slope, h, r, t, g_h, g_r, g_t):
         g_t[d + i] += slope * by_t_im
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def softplus(x):
     return max(x, ZERO) + np.log1p(np.exp(-abs(x)))
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def sigmoid(x):
     return ONE / (ONE + np.exp(-x))
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def learn(positive, negative, margin, logistic_zero):
-    """Return loss, whether it still teaches, and its derivatives by both scores.
-
-    A margin below zero stands for the logistic loss.
-    """
+    """Return loss, whether it still teaches, and its derivatives by both scores."""
     if margin >= 0:
         loss = np.float32(margin) - positive + negative
         loss = ZERO if loss <= 0 else loss  # unlike max, which hides NaN

@@ -11,7 +11,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from nscaching.kernels.cpu.random import COMPILE
+from nscaching.kernels.cpu.random import INLINE
 from nscaching.models import MODULI
 
 ZERO, ONE = np.float32(0), np.float32(1)
@@ -41,20 +41,19 @@ def _prefetch(typing, table, row, column):
     return types.void(table, types.intp, types.intp), generate
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def fetch(rows, row):
-    """Ask for a row before it is needed."""
     for line in range(0, rows.shape[1], LINE):
         _prefetch(rows, np.intp(row), line)
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def add(total, part):
     for i in range(total.size):
         total[i] += part[i]
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def dot(a, b):
     total = ZERO
     for i in range(a.size):
@@ -62,7 +61,7 @@ def dot(a, b):
     return total
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def distance(a, b, norm):
     total = ZERO
     if norm == 1:
@@ -81,13 +80,11 @@ def distance(a, b, norm):
     return np.sqrt(total)
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def times(a_re, a_im, b_re, b_im):
-    """Return real and imaginary part of a·b."""
     return a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re
 
 
-@njit(**COMPILE)
+@njit(**INLINE)
 def conj_times(a_re, a_im, b_re, b_im):
-    """Return real and imaginary part of conj(a)·b."""
     return a_re * b_re + a_im * b_im, a_re * b_im - a_im * b_re

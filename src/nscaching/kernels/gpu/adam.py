@@ -44,8 +44,7 @@ def adam(
     at = n.to(tl.int64)[:, None] * D + d[None, :]
     inside = there[:, None] & (d < D)[None, :]
     marked = mark[:, None] & inside
-    if ROWS_ONLY:
-        inside = marked
+    inside = marked if ROWS_ONLY else inside
     size = (lr / (1.0 - tl.load(powers))).to(tl.float32)
     root = (1.0 / tl.sqrt(1.0 - tl.load(powers + 1))).to(tl.float32)
     g = tl.load(gradient + at, marked, 0).to(tl.float32) * (1.0 / UNITS)
@@ -75,9 +74,7 @@ def adam(
         g = scale[:, None] * (g - tl.sum(g * e, 1)[:, None] * e)
     total += tl.sum(tl.sum(g * g, 1), 0)
     tl.store(partial + first + tl.program_id(0), total)
-    moving = inside
-    if ROWS_ONLY:
-        moving = inside & some[:, None]
+    moving = inside & some[:, None] if ROWS_ONLY else inside
     p = move(p, g, table, mean, square, at, inside, moving, size, root, decay)
     if UNIT:
         p *= (1.0 / tl.maximum(tl.sqrt(tl.sum(p * p, 1)), 1e-12))[:, None]
@@ -85,9 +82,7 @@ def adam(
     if ROUNDED:
         tl.store(rounded + at, p.to(tl.bfloat16), moving)
     if SHIFTED:
-        moving_w = inside
-        if ROWS_ONLY:
-            moving_w = inside & (by_shift != 0)[:, None]
+        moving_w = inside & (by_shift != 0)[:, None] if ROWS_ONLY else inside
         w = move(
             w, g_w, projection, projection_mean, projection_square, at, inside, moving_w,
             size, root, decay,

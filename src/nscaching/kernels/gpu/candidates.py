@@ -100,13 +100,8 @@ def translate_many(
     R = tl.load(relations + r * D + d, inside, 0.0)
     none = tl.zeros([BLOCK], tl.float32)
     steepest = 0.0
-    V = R
-    s_a = 0.0
-    s_e = 0.0
-    if KIND != TRANSE:
-        V = tl.load(directions + r * D + d, inside, 0.0)
-    if KIND == TRANSD:
-        s_a = tl.load(shift + a)
+    V = R if KIND == TRANSE else tl.load(directions + r * D + d, inside, 0.0)
+    s_a = tl.load(shift + a) if KIND == TRANSD else 0.0
     p_a, s_a, c_a = project(A, s_a, V, KIND)
     by_r = none
     by_v = none
@@ -117,8 +112,7 @@ def translate_many(
         steepest = tl.maximum(steepest, tl.abs(slope))
         live = inside & (none + tl.abs(slope) > 0)
         Z = tl.load(rows + e * D + d, live, 0.0)
-        if KIND == TRANSD:
-            s_e = tl.load(shift + e)
+        s_e = tl.load(shift + e) if KIND == TRANSD else 0.0
         p_e, s_p, c_e = project(Z, s_e, V, KIND)
         difference = tl.where(replace, p_e + R - p_a, p_a + R - p_e)
         value = -length(tl.where(inside, difference, 0.0), NORM)
@@ -167,7 +161,6 @@ def gradients(
             rows, relations, g_rows, g_relations, touched, D, BLOCK, KIND,
         )  # fmt: skip
     else:
-        tl.static_assert(KIND >= TRANSE, "this model has no gradients here")
         steepest = translate_many(
             a, r, replace, candidates + i * K, slopes + i * K, first, last,
             rows, shift, relations, directions, g_rows, g_shift, g_relations, g_directions, touched,

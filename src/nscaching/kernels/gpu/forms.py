@@ -13,11 +13,9 @@ GIVEN = tl.constexpr(5)
 
 @triton.jit
 def times(a_re, a_im, b_re, b_im):
-    """Return real and imaginary part of a·b."""
     return a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re
 
 
 @triton.jit
 def conj_times(a_re, a_im, b_re, b_im):
-    """Return real and imaginary part of conj(a)·b."""
     return a_re * b_re + a_im * b_im, a_re * b_im - a_im * b_re

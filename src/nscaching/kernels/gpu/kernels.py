@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import triton
@@ -13,28 +14,32 @@ from nscaching.kernels.batch import Batch, Known, Negatives
 from nscaching.kernels.codes import STRATEGIES
 from nscaching.kernels.compiled import CompiledKernels, shift_of
 from nscaching.kernels.gpu import draw, forms, rank, refresh
-from nscaching.kernels.gpu.compiling import COMPILING
-from nscaching.kernels.gpu.launch import scoring
-from nscaching.kernels.gpu.learner import TritonLearner
+from nscaching.kernels.gpu.learner import TritonLearner, scoring
 from nscaching.kernels.gpu.random import fill
 from nscaching.kernels.gpu.replay import Replay
 from nscaching.kernels.optimizers import Learning
-from nscaching.kernels.reference import (
-    COIN,
-    ENTITY,
-    FRESH,
-    NOISE,
-    SLOT,
-    CacheAccess,
-    CacheSide,
-    Step,
-)  # fmt: skip
+from nscaching.kernels.reference import CacheAccess, CacheSide, Step
 from nscaching.models import MODULI, Form, Model
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Whether Triton runs kernels in Python, on the CPU, which is for tests."""
 
-PURPOSES = 8
+
+class Stopwatch:
+    """Listens to Triton, after an earlier listener; adds up the seconds of compiling or loading."""
+
+    def __init__(self, knobs: Any) -> None:
+        self.seconds = 0.0
+        self.earlier, knobs.compilation.listener = knobs.compilation.listener, self
+
+    def __call__(self, **event: Any) -> None:
+        self.seconds += event["times"].total / 1e6  # of one kernel, in microseconds
+        if self.earlier is not None:
+            self.earlier(**event)
+
+
+# From Triton 3.4 on; before, the seconds stay in the first epoch.
+COMPILING = Stopwatch(triton.knobs) if hasattr(triton, "knobs") else None
 
 
 class TritonKernels(CompiledKernels[TritonLearner]):
@@ -52,22 +57,18 @@ class TritonKernels(CompiledKernels[TritonLearner]):
             raise RuntimeError("a kernel gave a wrong result")
 
     def compile_seconds(self) -> float:
-        """Return the seconds that Triton has compiled, or loaded compiled kernels from disk."""
-        return COMPILING.seconds
+        return COMPILING.seconds if COMPILING else 0.0
 
     def new_learner(self, model: Model, learning: Learning) -> TritonLearner:
         return TritonLearner(model, learning)
 
     def capture(self, step: Step, phase: Callable[[], object] | None) -> Step:
-        """Replay steps as CUDA graphs, one for each size of a batch and phase."""
-        if phase is None or INTERPRETED:
-            return step
-        return Replay(step, phase)
+        return step if phase is None or INTERPRETED else Replay(step, phase)
 
     def seeds(self, seed: int, device: torch.device) -> Tensor:
-        """Return the starts [PURPOSES] of the random numbers of each purpose, before the tick."""
+        """Return the starts [purposes] of the random numbers of each purpose, before the tick."""
         if seed not in self._seeds:
-            purpose = torch.arange(PURPOSES, device=device)
+            purpose = torch.arange(random.PURPOSES, device=device)
             start = (seed * random.STEP_SEED) & random.MASK  # of any size, before it is a tensor's
             self._seeds[seed] = random.mix((start + purpose) & random.MASK)
         return self._seeds[seed]
@@ -75,8 +76,7 @@ class TritonKernels(CompiledKernels[TritonLearner]):
     def gather(self, columns: Tensor, row: Tensor) -> Tensor:
         (k, n), rows, block = columns.shape, len(row), 256
         out = columns.new_empty(k, rows)
-        grid = (triton.cdiv(rows, block), k)
-        draw.gather[grid](columns, row, out, n, rows, BLOCK=block)
+        draw.gather[(triton.cdiv(rows, block), k)](columns, row, out, n, rows, BLOCK=block)
         return out
 
     def draw(
@@ -89,7 +89,6 @@ class TritonKernels(CompiledKernels[TritonLearner]):
         caches: Sequence[Tensor] = (),
         count: int = 1,
     ) -> Negatives:
-        """Draw a negative for each triple, all in one kernel."""
         if count > 1:
             return super().draw(batch, chance, entities, seed, tick, caches, count)
         n, block = len(batch), 128
@@ -101,7 +100,7 @@ class TritonKernels(CompiledKernels[TritonLearner]):
             batch.head_key, batch.tail_key, *ids,
             self.seeds(seed, tick.device), tick, head, tail, replace_head, n, entities,
             N1=ids[0].shape[1] if caches else 1, CACHED=bool(caches),
-            COIN=COIN, ENTITY=ENTITY, SLOT=SLOT, BLOCK=block, num_warps=4,
+            COIN=random.COIN, ENTITY=random.ENTITY, SLOT=random.SLOT, BLOCK=block, num_warps=4,
         )  # fmt: skip
         return Negatives(head.unsqueeze(1), tail.unsqueeze(1), replace_head)
 
@@ -123,7 +122,6 @@ class TritonKernels(CompiledKernels[TritonLearner]):
     def draw_by_score(
         self, batch: Batch, replace_head: Tensor, asked: CacheAccess, count: int = 1
     ) -> Negatives:
-        """Draw a negative of each triple, one program per triple."""
         n1, strategy = asked.settings.n1, asked.settings.draw
         learner = self.learner_of(asked.model)
         if learner is None or count > 1 or strategy == "uniform":
@@ -134,12 +132,11 @@ class TritonKernels(CompiledKernels[TritonLearner]):
             batch.head, batch.relation, batch.tail, replace_head, batch.head_key, batch.tail_key,
             caches[Side.HEAD], caches[Side.TAIL], self.seeds(asked.seed, asked.tick.device),
             asked.tick, learner.rows, learner.relations, learner.directions, learner.shift, entity,
-            N1=n1, STRATEGY=STRATEGIES[strategy], SLOT=SLOT, **learner.scoring(n1),
+            N1=n1, STRATEGY=STRATEGIES[strategy], SLOT=random.SLOT, **learner.scoring(n1),
         )  # fmt: skip
         return batch.corrupt(replace_head, entity, entity)
 
     def refresh_compiled(self, asked: CacheAccess, learner: TritonLearner | None) -> None:
-        """Refresh with one program per key."""
         model, settings, seed, tick = asked.model, asked.settings, asked.seed, asked.tick
         rounded, count = settings.candidate_rows == "bfloat16", settings.n1 + settings.n2
         if learner is not None:
@@ -170,7 +167,7 @@ class TritonKernels(CompiledKernels[TritonLearner]):
                 -1.0 if cache.side is Side.HEAD else 1.0, N1=settings.n1, N2=settings.n2,
                 HAS_WEIGHT=weight is not None, STRATEGY=STRATEGIES[settings.refresh],
                 SHARED=settings.shared_candidates, DISTINCT=settings.candidates == "set",
-                FRESH=FRESH[cache.side], NOISE=NOISE[cache.side], **shape,
+                FRESH=random.FRESH[cache.side], NOISE=random.NOISE[cache.side], **shape,
             )  # fmt: skip
 
     def _owner(self, cache: CacheSide) -> Tensor:

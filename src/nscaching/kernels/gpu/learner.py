@@ -8,14 +8,13 @@ import triton
 from torch import Tensor
 
 from nscaching.kernels.batch import Batch, Negatives
-from nscaching.kernels.codes import COMPLEX
+from nscaching.kernels.codes import COMPLEX, FORMS
 from nscaching.kernels.compiled import CompiledLearner
 from nscaching.kernels.gpu import adam, candidates, step
-from nscaching.kernels.gpu.launch import scoring
 from nscaching.kernels.losses import LOGISTIC_ZERO
 from nscaching.kernels.optimizers import BETAS, Learning
 from nscaching.kernels.state import State
-from nscaching.models import Model
+from nscaching.models import Form, Model
 
 # Partial sums of squares that one program adds up by itself.
 MOST_PARTIAL = 8192
@@ -24,13 +23,32 @@ MOST_AT_ONCE = 128
 # Least number of candidates whose gradients one program adds, one after the other: the query's own
 # gradient costs about as much as one of them. Programs beyond the most would wait for others.
 LEAST_SHARE, MOST_PROGRAMS = 4, 8192
+# Numbers of each candidate's row that a kernel holds at once; more warps or longer pieces were
+# slower on an H200.
+CHUNK = 16
+# Numbers that a thread holds of the rows where rows are read more than once (of 255 registers).
+HELD = 224
+# Most warps of a program; with more, registers spill to slower memory.
+MOST_WARPS = 32
+
+
+def scoring(model: Model, count: int, size: int, kind: int, has_shift: bool) -> dict[str, Any]:
+    """Return the parameters for programs that score so many candidates with rows of this size."""
+    many = max(2, triton.next_power_of_2(count))
+    warps = max(4, many // 64)
+    if model.form is Form.SHIFTED:
+        threads = many * math.ceil(size / CHUNK) * CHUNK / HELD
+        enough = max(2, many // 64, int(triton.next_power_of_2(math.ceil(threads / 32))))
+        warps = min(MOST_WARPS, enough)
+    return {
+        "C": many, "D": size, "CHUNK": CHUNK, "KIND": kind, "FORM": FORMS[model.form],
+        "NORM": model.metric, "UNIT": model.unit_projection, "HAS_SHIFT": has_shift,
+        "num_warps": warps,
+    }  # fmt: skip
 
 
 class TritonLearner(CompiledLearner):
-    """Gradient steps of kernels that Triton compiles.
-
-    ``rows``, ``relations``, ``directions`` and ``shift`` are what the kernels score by.
-    """
+    """Steps of Triton's kernels: they score by rows, relations, directions and shift."""
 
     def __init__(self, model: Model, learning: Learning) -> None:
         super().__init__(model, learning)
@@ -62,8 +80,6 @@ class TritonLearner(CompiledLearner):
         }
         self.partial = torch.zeros(sum(self.programs.values()), device=device)
         self.losses = self.teachings = torch.empty(0, device=device)
-        self.own_sums = torch.zeros(4, dtype=torch.float64, device=device)
-        """Receives the sums of steps that have no loss to report; nothing reads these sums."""
 
     @property
     def steps(self) -> int:
@@ -76,7 +92,6 @@ class TritonLearner(CompiledLearner):
         self.powers.copy_(self.betas**steps)
 
     def reload(self) -> None:
-        """Rebuild rows, relations, directions, shift and rounded rows from the parameters."""
         super().reload()
         if self.projection:
             self.shift.copy_((self.rows * self.tables[self.projection]).sum(1))
@@ -99,7 +114,8 @@ class TritonLearner(CompiledLearner):
 
     def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
         self.current()
-        self._make_room(len(batch))
+        if len(batch) > len(self.losses):
+            self.losses, self.teachings = (self.rows.new_zeros(len(batch)) for _ in range(2))
         triple, shape = (batch.head, batch.relation, batch.tail), self._shape()
         if self.is_single(negatives):
             step.gradients[(len(batch),)](
@@ -118,11 +134,12 @@ class TritonLearner(CompiledLearner):
                 *triple, self.rows, self.relations, *gradients, *self.touched.values(),
                 float(self.learning.cubes), **shape,
             )  # fmt: skip
-        self._move(len(batch), sums)
-
-    def _make_room(self, n: int) -> None:
-        if n > len(self.losses):
-            self.losses, self.teachings = (self.rows.new_zeros(n) for _ in range(2))
+        self._move(len(batch))
+        partial = self.partial
+        if len(partial) > MOST_PARTIAL:
+            partial = partial.sum(0, dtype=torch.float64, keepdim=True)
+        sizes = len(batch), len(partial)
+        adam.finish[(1,)](self.losses, self.teachings, partial, sums, *sizes, num_warps=8)
 
     def _add_gradients(
         self, batch: Batch, replace_head: Tensor, entity: Tensor, slopes: Tensor
@@ -135,9 +152,8 @@ class TritonLearner(CompiledLearner):
         )  # fmt: skip
 
     def learn(self, batch: Batch, replace_head: Tensor, entity: Tensor, slopes: Tensor) -> None:
-        self._make_room(len(batch))
         self._add_gradients(batch, replace_head, entity, slopes)
-        self._move(len(batch), self.own_sums)
+        self._move(len(batch))
 
     def scores(self, batch: Batch, replace_head: Tensor, entity: Tensor) -> Tensor:
         n, count = entity.shape
@@ -150,7 +166,6 @@ class TritonLearner(CompiledLearner):
         return out
 
     def scoring(self, count: int) -> dict[str, Any]:
-        """Return the launch parameters of programs that score so many candidates."""
         return scoring(self.model, count, self.rows.shape[1], self.kind, bool(self.projection))
 
     def _rows_and_gradients(self) -> tuple[Tensor, ...]:
@@ -165,9 +180,8 @@ class TritonLearner(CompiledLearner):
         block = triton.next_power_of_2(size // 2 if self.kind == COMPLEX else size)
         return {"D": size, "BLOCK": block, "KIND": self.kind, "num_warps": 1}
 
-    def _move(self, n: int, sums: Tensor) -> None:
+    def _move(self, n: int) -> None:
         """Let Adam move all rows by the gradients of n triples."""
-        size = self.rows.shape[1]
         self.powers *= self.betas
         decay = self.learning.weight_decay * n
         first, last = 0, list(self.programs)[-1]
@@ -181,12 +195,8 @@ class TritonLearner(CompiledLearner):
                 *self.table_and_moments(projection), self.shift, self.g_shift,
                 self.touched["entity" if name == "entity" else "relation"],
                 self.powers, self.partial, first, self.learning.lr, decay,
-                len(self.tables[name]), D=size, BLOCK=self.block, ROWS=self.at_once,
+                len(self.tables[name]), D=self.rows.shape[1], BLOCK=self.block, ROWS=self.at_once,
                 UNIT=name in self.unit, SHIFTED=shifted, ROUNDED=rounding,
                 ROWS_ONLY=self.learning.rows, LAST=name in ("entity", last), num_warps=4,
             )  # fmt: skip
             first += programs
-        partial = self.partial
-        if len(partial) > MOST_PARTIAL:
-            partial = partial.sum(0, dtype=torch.float64, keepdim=True)
-        adam.finish[(1,)](self.losses, self.teachings, partial, sums, n, len(partial), num_warps=8)

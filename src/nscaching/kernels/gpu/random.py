@@ -12,7 +12,6 @@ STEP_KEY, STEP_INDEX = tl.constexpr(random.STEP_KEY), tl.constexpr(random.STEP_I
 
 @triton.jit
 def mix(x):
-    """Scramble uint32 numbers."""
     x = x ^ (x >> 16)
     x = x * MIX_1
     x = x ^ (x >> 15)
@@ -29,7 +28,6 @@ def start_of(seeds, purpose, tick):
 
 @triton.jit
 def stream_of(start, key):
-    """Return the start of one key's numbers."""
     return mix(start + key.to(tl.uint32) * STEP_KEY)
 
 

@@ -28,9 +28,7 @@ def refresh(
 ):  # fmt: skip
     """Refresh one key: gather and score its candidates, choose N1 of them, store them.
 
-    FORM is 0 dot, 1 distance, 2 shifted distance; STRATEGY 0 importance, 1 top, 2 uniform.
-    rows [E, D] are those of candidates, which may be rounded, anchors [E, D] those of queries.
-    The sign of the relation is +1 for tails and −1 for heads.
+    STRATEGY is 0 importance, 1 top, 2 uniform; ``scores`` explains what candidates are scored by.
     """
     i = tl.program_id(0)
     k = tl.load(key + i)

@@ -51,8 +51,7 @@ class Replay:
         try:
             graph = torch.cuda.CUDAGraph()
             # Other threads may use the GPU during the recording, as for a snapshot of the cache.
-            mode = "thread_local"
-            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode=mode):
+            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
                 self.step(rows)
         finally:
             if collects:

@@ -77,13 +77,8 @@ def scores(
     value = tl.zeros([C], tl.float32)
     a = anchors + a_id * D
     r = relations + r_id * D
-    if KIND == GIVEN:
-        v = directions_given + i * D
-    else:
-        v = directions + r_id * D
-    a_shift = 0.0
-    if KIND == TRANSD:
-        a_shift = tl.load(shift + a_id)
+    v = directions_given + i * D if KIND == GIVEN else directions + r_id * D
+    a_shift = tl.load(shift + a_id) if KIND == TRANSD else 0.0
     s, scale = shift_of_anchor(a, a_shift, v, D, CHUNK, KIND)
     e = rows + place * D
     if FORM == 2:

@@ -9,15 +9,7 @@ unit is a thousandth of that.
 import triton
 import triton.language as tl
 
-from nscaching.kernels.gpu.forms import (
-    COMPLEX,
-    DISTMULT,
-    TRANSD,
-    TRANSE,
-    TRANSH,
-    conj_times,
-    times,
-)
+from nscaching.kernels.gpu.forms import COMPLEX, DISTMULT, TRANSD, TRANSE, TRANSH, conj_times, times
 
 UNITS = tl.constexpr(float(2**36))
 # The most that a program adds to a gradient at once: a row has room for 2¹⁵ such sums. (A batch
@@ -27,7 +19,6 @@ MOST = tl.constexpr(float(2**12))
 
 @triton.jit
 def add_whole(total, part, mask):
-    """Add to sums that are kept as whole numbers."""
     units = (tl.minimum(tl.maximum(part, -MOST), MOST) * UNITS).to(tl.int64)
     tl.atomic_add(total, units, mask, sem="relaxed")
 
@@ -35,38 +26,34 @@ def add_whole(total, part, mask):
 @triton.jit
 def project(row, shift, v, KIND: tl.constexpr):
     """Return P(e), s and c of P(e) = c·(e + s·v)."""
+    projected = row
     s = 0.0
     scale = 1.0
-    if KIND == TRANSE:
-        projected = row
-    else:
-        if KIND == TRANSH:
-            s = -tl.sum(row * v, 0)
-            projected = row + s * v
-        else:
-            s = shift
-            projected = row + s * v
-            scale = 1.0 / tl.maximum(tl.sqrt(tl.sum(projected * projected, 0)), 1e-12)
-            projected *= scale
+    if KIND == TRANSH:
+        s = -tl.sum(row * v, 0)
+        projected = row + s * v
+    elif KIND == TRANSD:
+        s = shift
+        projected = row + s * v
+        scale = 1.0 / tl.maximum(tl.sqrt(tl.sum(projected * projected, 0)), 1e-12)
+        projected *= scale
     return projected, s, scale
 
 
 @triton.jit
 def project_back(g, projected, s, scale, row, v, KIND: tl.constexpr):
     """Take the gradient g by P(e) back: return those by e, by v and by s."""
+    by_row = g
+    by_v = g * 0.0
     by_shift = 0.0
-    if KIND == TRANSE:
-        by_row = g
-        by_v = g * 0.0
-    else:
-        if KIND == TRANSH:
-            along = tl.sum(g * v, 0)
-            by_row = g - along * v
-            by_v = s * g - along * row
-        else:
-            by_row = scale * (g - tl.sum(g * projected, 0) * projected)
-            by_v = s * by_row
-            by_shift = tl.sum(by_row * v, 0)
+    if KIND == TRANSH:
+        along = tl.sum(g * v, 0)
+        by_row = g - along * v
+        by_v = s * g - along * row
+    elif KIND == TRANSD:
+        by_row = scale * (g - tl.sum(g * projected, 0) * projected)
+        by_v = s * by_row
+        by_shift = tl.sum(by_row * v, 0)
     return by_row, by_v, by_shift
 
 
@@ -83,11 +70,8 @@ def slope_of(difference, score, by_score, NORM: tl.constexpr):
 
 @triton.jit
 def length(difference, NORM: tl.constexpr):
-    if NORM == 1:
-        total = tl.sum(tl.abs(difference), 0)
-    else:
-        total = tl.sqrt(tl.sum(difference * difference, 0))
-    return total
+    sizes = tl.abs(difference) if NORM == 1 else difference * difference
+    return tl.sum(sizes, 0) if NORM == 1 else tl.sqrt(tl.sum(sizes, 0))
 
 
 @triton.jit
@@ -177,14 +161,10 @@ def gradients(
         positive = tl.sum(true_re * T + true_im * T_im, 0)
         negative = tl.sum(false_re * Y + false_im * Y_im, 0)
     else:
-        V = R
-        s_h = 0.0
-        s_t = 0.0
-        s_o = 0.0
-        if KIND != TRANSE:
-            V = tl.load(directions + r * D + d, inside, 0.0)
-        if KIND == TRANSD:
-            s_h, s_t, s_o = tl.load(shift + h), tl.load(shift + t), tl.load(shift + other)
+        V = R if KIND == TRANSE else tl.load(directions + r * D + d, inside, 0.0)
+        s_h = tl.load(shift + h) if KIND == TRANSD else 0.0
+        s_t = tl.load(shift + t) if KIND == TRANSD else 0.0
+        s_o = tl.load(shift + other) if KIND == TRANSD else 0.0
         p_h, s_h, c_h = project(H, s_h, V, KIND)
         p_t, s_t, c_t = project(T, s_t, V, KIND)
         p_o, s_o, c_o = project(Z, s_o, V, KIND)
@@ -265,7 +245,6 @@ def penalise(
     head, relation, tail, rows, relations, g_rows, g_relations, touched, relation_touched, strength,
     D: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
-    """Add the penalty's gradient of one triple to those of its rows."""
     i = tl.program_id(0)
     h, r, t = tl.load(head + i), tl.load(relation + i), tl.load(tail + i)
     penalise_row(h, rows, g_rows, touched, strength, D, BLOCK, KIND)

@@ -1,14 +1,20 @@
-"""The figures of every epoch: loss, non-zero-loss ratio (NZL), gradient norm, seconds."""
+"""An epoch: the training triples in shuffled batches; loss, gradient norm, seconds and others."""
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from nscaching.config import TrainConfig
+from nscaching.data.graph import KnowledgeGraph
+from nscaching.data.index import Side
 from nscaching.errors import Diverged, flag
+from nscaching.kernels import Kernels
+from nscaching.kernels.batch import Batch
 from nscaching.kernels.state import State
 
 # The sums of a batch are 32-bit numbers, which end at 3e38.
@@ -19,12 +25,57 @@ STRONG_PENALTY = {"l2": 10.0, "n3": 1.0}
 COUNTS = ("triples", "steps", "seconds")  # of an epoch, besides the sums
 
 
+class TrainingTriples:
+    """The training split as int64 columns; every pass has a new random order."""
+
+    def __init__(
+        self, graph: KnowledgeGraph, device: torch.device, seed: int, kernels: Kernels
+    ) -> None:
+        columns = [*graph.train.T, *(graph.train_keys[side] for side in (Side.HEAD, Side.TAIL))]
+        # Each column contiguous in memory, which the columns of a table [n, 5] would not be.
+        self.columns = torch.from_numpy(np.stack(columns, dtype=np.int64)).to(device)  # [5, n]
+        self.gather = kernels.gather
+        self.random = torch.Generator().manual_seed(seed)  # on the CPU: the same on every device
+        self._order = self._shuffle()
+
+    def __len__(self) -> int:
+        return self.columns.shape[1]
+
+    def rows(self, size: int, begin: int = 0) -> Iterator[Tensor]:
+        """Yield every row number once, in batches of ``size`` (the last may be smaller).
+
+        An interrupted pass continues after its first ``begin`` rows.
+        """
+        rest = self._order[begin:]
+        yield from rest.split(size) if len(rest) else ()
+        # Shuffled here, the next pass is ready while a GPU still works on this one.
+        self._order = self._shuffle()
+
+    def checkpoint(self) -> State:
+        """Return the random state that this pass and all later ones follow from."""
+        return {"random": self._before}
+
+    def restore(self, state: State) -> None:
+        """Draw the order of the interrupted pass again."""
+        self.random.set_state(state["random"].clone())
+        self._order = self._shuffle()
+
+    def _shuffle(self) -> Tensor:
+        self._before = self.random.get_state()
+        order = torch.randperm(len(self), generator=self.random)
+        if self.columns.is_cuda:
+            order = order.pin_memory()
+        return order.to(self.columns.device, non_blocking=True)
+
+    def batch(self, row: Tensor) -> Batch:
+        return Batch(*self.gather(self.columns, row).unbind(0))
+
+
 class EpochMeter:
     """Means over an epoch; the sums stay on the device, so that no step waits for a number."""
 
     def __init__(self, device: torch.device, compile_seconds: Callable[[], float]) -> None:
-        self.compile_seconds = compile_seconds
-        """Returns the seconds of compiling so far, which do not count as training time."""
+        self.compile_seconds = compile_seconds  # so far, which do not count as training time
         self.sums = torch.zeros(4, dtype=torch.float64, device=device)
         """Loss, triples with a non-zero loss, gradient norm, steps with a finite loss."""
         self.reset()
@@ -40,7 +91,6 @@ class EpochMeter:
         self._since = self._now()
 
     def clock(self) -> float:
-        """Return the seconds of this epoch so far."""
         before, self._since = self._since, self._now()
         self.seconds += self._since - before
         return self.seconds

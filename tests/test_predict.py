@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from helpers import all_triples, graph_of, new_model, random_graph
-from nscaching import UserError
+from nscaching import Run, UserError
 from nscaching.evaluation.classify import fit_thresholds, labelled_triples, score_triples
-from nscaching.evaluation.predict import predict
 from nscaching.models import MODELS
 
 GRAPH = random_graph(entities=12, relations=4, train=90, valid=20, test=20)
@@ -46,7 +45,7 @@ def test_ranking_is_a_sort_by_score(name, gap, known):
         asked = {"head": f"e{h}", "relation": f"r{r}", "tail": f"e{t}"} | {gap: None}
         expected = brute_force(model, triples, known == "hide")
         for top in (1, 3, 99):
-            got = predict(model, GRAPH, **asked, top=top, known=known)
+            got = Run(GRAPH, None, model).predict(**asked, top=top, known=known)
             assert {part: got[part] for part in asked} == asked
             hidden = sum(bool(split_of(triple)) for triple in triples)
             assert got["known_facts_left_out"] == (hidden if known == "hide" else 0)
@@ -64,13 +63,15 @@ def test_ranking_is_a_sort_by_score(name, gap, known):
 
 def test_everything_is_known():
     graph = graph_of([(0, 0, 0), (0, 0, 1)], [(0, 0, 2)])
-    got = predict(new_model("TransE", 3, 1), graph, head="e0", relation="r0")
+    got = Run(graph, None, new_model("TransE", 3, 1)).predict(head="e0", relation="r0")
     assert (got["answers"], got["known_facts_left_out"]) == ([], 3)
 
 
 def test_a_fact_of_two_splits_is_of_the_first():
     graph = graph_of([(0, 0, 1)], [(0, 0, 1)], [(0, 0, 1), (0, 0, 0)])
-    got = predict(new_model("TransE", 2, 1), graph, head="e0", relation="r0", known="mark")
+    got = Run(graph, None, new_model("TransE", 2, 1)).predict(
+        head="e0", relation="r0", known="mark"
+    )
     assert {a["name"]: a["known"] for a in got["answers"]} == {"e0": "test", "e1": "train"}
 
 
@@ -78,8 +79,10 @@ def test_names_may_be_labels():
     graph = random_graph()
     graph.labels.update({"e3": "Lisbon", "e4": "Madrid"})
     model = new_model("TransE", 12, 3)
-    by_label = predict(model, graph, head="lisbon", relation="r1", top=12, known="mark")
-    assert by_label == predict(model, graph, head="e3", relation="r1", top=12, known="mark")
+    by_label = Run(graph, None, model).predict(head="lisbon", relation="r1", top=12, known="mark")
+    assert by_label == Run(graph, None, model).predict(
+        head="e3", relation="r1", top=12, known="mark"
+    )
     assert by_label["head"] == "Lisbon"
     assert {"e4": "Madrid", "e5": "e5"}.items() <= {
         a["name"]: a["label"] for a in by_label["answers"]
@@ -96,7 +99,7 @@ def test_a_whole_triple_is_judged():
     for h in range(12):
         for r in range(3):
             triple = (h, r, (5 * h + r) % 12)
-            got = predict(model, graph, f"e{h}", f"r{r}", f"e{triple[2]}")
+            got = Run(graph, None, model).predict(f"e{h}", f"r{r}", f"e{triple[2]}")
             assert (got["head"], got["relation"], got["tail"]) == (
                 f"e{h}", f"r{r}", f"e{triple[2]}",
             )  # fmt: skip
@@ -109,7 +112,7 @@ def test_a_whole_triple_is_judged():
 
 
 def test_without_validation_there_is_no_verdict():
-    got = predict(new_model("TransE", 12, 3), random_graph(valid=0), "e1", "r1", "e2")
+    got = Run(random_graph(valid=0), None, new_model("TransE", 12, 3)).predict("e1", "r1", "e2")
     assert got["threshold"] is None
     assert got["plausible"] is None
     assert isinstance(got["score"], float)
@@ -128,7 +131,7 @@ def test_without_validation_there_is_no_verdict():
 )
 def test_wrong_questions(question, complaint):
     with pytest.raises(UserError, match=complaint):
-        predict(new_model("TransE", 12, 4), GRAPH, **question)
+        Run(GRAPH, None, new_model("TransE", 12, 4)).predict(**question)
 
 
 @pytest.mark.parametrize("gap", ["head", "relation", "tail", None])
@@ -137,4 +140,4 @@ def test_a_diverged_model(gap):
     torch.nn.init.constant_(model.entity, float("nan"))
     asked = {"head": "e1", "relation": "r1", "tail": "e2"} | ({gap: None} if gap else {})
     with pytest.raises(UserError, match="diverged"):
-        predict(model, GRAPH, **asked)
+        Run(GRAPH, None, model).predict(**asked)

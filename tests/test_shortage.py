@@ -12,13 +12,12 @@ import pytest
 import torch
 
 from helpers import TINY, new_model, random_graph
-from nscaching import TrainConfig, UserError, train
+from nscaching import Run, TrainConfig, UserError, train
 from nscaching.cli.main import main
 from nscaching.data.index import Side
 from nscaching.evaluation.candidates import evaluate_relations
 from nscaching.evaluation.chunks import Chunks, is_shortage
 from nscaching.evaluation.classify import score_triples
-from nscaching.evaluation.predict import neighbours
 from nscaching.evaluation.ranking import Queries, rank
 from nscaching.kernels import Kernels
 from nscaching.training.trainer import Trainer
@@ -100,7 +99,7 @@ def test_tasks_go_on_in_smaller_chunks(error, monkeypatch):
     calls = {
         "triples": lambda: score_triples(model, GRAPH.train),
         "relations": lambda: evaluate_relations(model, GRAPH, "test")["mrr"],
-        "neighbours": lambda: neighbours(model, GRAPH, "e3"),
+        "neighbours": lambda: Run(GRAPH, None, model).neighbours("e3"),
     }
     whole = {name: call() for name, call in calls.items()}
 

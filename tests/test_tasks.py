@@ -17,7 +17,7 @@ from nscaching.cli.main import main
 from nscaching.data.graph import Labelled
 from nscaching.evaluation.candidates import classify_entities, evaluate_relations
 from nscaching.evaluation.classify import labelled_pairs, link_entities, similarity
-from nscaching.evaluation.predict import _nearness, neighbours
+from nscaching.evaluation.predict import _nearness
 from nscaching.models import MODELS
 
 plenty = settings(derandomize=True, deadline=None, max_examples=40)
@@ -252,10 +252,10 @@ def test_neighbours_agree_with_a_slow_twin(name):
     ):
         others = {i: near(rows[4], rows[i]) for i in range(12) if i != 4}
         order = sorted(others, key=others.get, reverse=by == "cosine")
-        found = neighbours(model, graph, "e4", top=99, by=by)["neighbours"]
+        found = Run(graph, None, model).neighbours("e4", top=99, by=by)["neighbours"]
         assert [each["name"] for each in found] == [f"e{i}" for i in order]
         assert [each[by] for each in found] == pytest.approx([others[i] for i in order])
-        assert neighbours(model, graph, "e4", 3, by)["neighbours"] == found[:3]
+        assert Run(graph, None, model).neighbours("e4", 3, by)["neighbours"] == found[:3]
         assert np.array_equal(_nearness(model, 4, by, piece=5), _nearness(model, 4, by))
 
 
@@ -263,21 +263,21 @@ def test_equal_vectors_are_neighbours_in_the_order_of_ids():
     graph = random_graph(entities=6, relations=2, train=10, valid=2, test=2)
     model = new_model("DistMult", 6, 2)
     torch.nn.init.ones_(model.entity)
-    names = [each["name"] for each in neighbours(model, graph, "e2")["neighbours"]]
+    names = [each["name"] for each in Run(graph, None, model).neighbours("e2")["neighbours"]]
     assert names == ["e0", "e1", "e3", "e4", "e5"]
 
 
 def test_neighbours_that_cannot_be_found():
     graph, model = random_graph(), new_model("TransE", 12, 3)
     with pytest.raises(UserError, match="unknown entity 'x'"):
-        neighbours(model, graph, "x")
+        Run(graph, None, model).neighbours("x")
     with pytest.raises(UserError, match="top must be at least 1, not 0"):
-        neighbours(model, graph, "e1", 0)
+        Run(graph, None, model).neighbours("e1", 0)
     with pytest.raises(UserError, match="unknown value of by: 'angle'; known: cosine, distance"):
-        neighbours(model, graph, "e1", by="angle")
+        Run(graph, None, model).neighbours("e1", by="angle")
     torch.nn.init.constant_(model.entity, float("inf"))
     with pytest.raises(UserError, match="diverged"):
-        neighbours(model, graph, "e1")
+        Run(graph, None, model).neighbours("e1")
 
 
 # As a user asks.

@@ -1,6 +1,6 @@
 """Answers by name: to a triple with a gap, to a whole triple, and the neighbours of an entity."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -19,9 +19,15 @@ Known = Literal["hide", "mark"]
 By = Literal["cosine", "distance"]
 
 
+class Trained(Protocol):
+    """What is asked: a model and its graph, such as a ``Run`` has."""
+
+    model: Model
+    graph: KnowledgeGraph
+
+
 def predict(
-    model: Model,
-    graph: KnowledgeGraph,
+    run: Trained,
     head: str | None = None,
     relation: str | None = None,
     tail: str | None = None,
@@ -32,6 +38,7 @@ def predict(
 
     Known facts are left out, or with ``known="mark"`` shown with the split that holds them.
     """
+    model, graph = run.model, run.graph
     if (head, relation, tail).count(None) > 1:
         raise UserError("give at least two of head, relation and tail")
     _check_top(top)
@@ -101,17 +108,15 @@ def _judge(model: Model, graph: KnowledgeGraph, h: int, r: int, t: int) -> dict[
     return {"score": score, "known": known, "threshold": threshold, "plausible": plausible}
 
 
-def neighbours(
-    model: Model, graph: KnowledgeGraph, name: str, top: int = 10, by: By = "cosine"
-) -> dict[str, Any]:
+def neighbours(run: Trained, name: str, top: int = 10, by: By = "cosine") -> dict[str, Any]:
     """Return the entities nearest to the one of a name or label, itself left out.
 
     By the cosine of the vectors, or by their Euclidean distance.
     """
     _check_top(top)
     check_type(flag("by"), By, by)
-    entity = graph.entity_id(name)
-    nearness = _nearness(model, entity, by)
+    graph, entity = run.graph, run.graph.entity_id(name)
+    nearness = _nearness(run.model, entity, by)
     order = np.argsort(-nearness, kind="stable")  # equally near ones in the order of their ids
     nearest = order[order != entity][:top].tolist()
     sign = 1 if by == "cosine" else -1

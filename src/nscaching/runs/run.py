@@ -18,7 +18,7 @@ from nscaching.data.index import Side
 from nscaching.errors import UserError, flag, unknown
 from nscaching.evaluation.candidates import classify_entities, evaluate_relations
 from nscaching.evaluation.classify import classify, link_entities
-from nscaching.evaluation.predict import By, Known, neighbours, predict
+from nscaching.evaluation.predict import neighbours, predict
 from nscaching.evaluation.ranking import Ranks, evaluate
 from nscaching.files import save_tensors
 from nscaching.kernels.dispatch import choose_device
@@ -60,6 +60,8 @@ class Run:
 
     export = export
     inspect = inspect
+    neighbours = neighbours
+    predict = predict
     report = report
 
     @classmethod
@@ -136,21 +138,6 @@ class Run:
             raise UserError(f"{flag('task')} {task} needs a {flag('relation')}, one of {names}")
         number = self.graph.relation_id(relation)
         return OF_A_RELATION[task](self.model, self.graph, number, split)
-
-    def neighbours(self, name: str, top: int = 10, by: By = "cosine") -> dict[str, Any]:
-        """Return the entities whose vectors are nearest to the vector of a name or label."""
-        return neighbours(self.model, self.graph, name, top, by)
-
-    def predict(
-        self,
-        head: str | None = None,
-        relation: str | None = None,
-        tail: str | None = None,
-        top: int = 10,
-        known: Known = "hide",
-    ) -> dict[str, Any]:
-        """Answer a triple with one gap by name, or judge a whole triple."""
-        return predict(self.model, self.graph, head, relation, tail, top, known)
 
     def save(self, path: str | Path = "", overwrite: bool = False) -> Path:
         """Write the run folder to a path or else to a new folder under runs/; return its path."""

@@ -77,29 +77,26 @@ def render(run: Run, progress: Progress | None = None) -> str:
     degrees = np.bincount(run.graph.train[:, [0, 2]].ravel(), minlength=len(run.graph.entities))
     settings, defaults = run.config.flat(), TrainConfig().flat()
     changed = {name: value for name, value in settings.items() if value != defaults[name]}
-    return (
-        templates()
-        .get_template("page.html")
-        .render(
-            run=run,
-            policy=POLICY,
-            epochs=sum("split" not in record for record in run.history),
-            resume=resume_command(run.path) if run.path is not None and stopped else "",
-            panels=panels(run.history, run.best_epoch),
-            ranking=ranking,
-            most_relations=MOST_RELATIONS,
-            examples=examples(run, ranking["split"], ranking["ranks"]) if ranking else [],
-            each=EACH,
-            cache=cache(run),
-            median_degree=float(np.median(degrees)),
-            most_degree=int(degrees.max(initial=0)),
-            classes=classes(run.graph),
-            changed=changed,
-            usual={name: value for name, value in settings.items() if name not in changed},
-            defaults=defaults,
-            command=command(run),
-            record=full_record(run.graph, run.record),
-        )
+    page = templates().get_template("page.html")
+    return page.render(
+        run=run,
+        policy=POLICY,
+        epochs=sum("split" not in record for record in run.history),
+        resume=resume_command(run.path) if run.path is not None and stopped else "",
+        panels=panels(run.history, run.best_epoch),
+        ranking=ranking,
+        most_relations=MOST_RELATIONS,
+        examples=examples(run, ranking["split"], ranking["ranks"]) if ranking else [],
+        each=EACH,
+        cache=cache(run),
+        median_degree=float(np.median(degrees)),
+        most_degree=int(degrees.max(initial=0)),
+        classes=classes(run.graph),
+        changed=changed,
+        usual={name: value for name, value in settings.items() if name not in changed},
+        defaults=defaults,
+        command=command(run),
+        record=full_record(run.graph, run.record),
     )
 
 

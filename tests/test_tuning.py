@@ -29,7 +29,7 @@ from nscaching.samplers.fixed import Uniform
 from nscaching.training.trainer import Trainer
 from nscaching.tuning import search
 from nscaching.tuning.plot import _best_so_far
-from nscaching.tuning.result import Trial, trials_of
+from nscaching.tuning.result import Trial, trial_of
 
 FIXED = {name: TINY[name] for name in TINY if name not in ("dim", "lr", "margin")}
 FIXED |= {"kernels": "reference", "epochs": 10}
@@ -192,7 +192,7 @@ def test_a_bug_ends_the_search_and_its_trial_is_run_again(graph, quick, tmp_path
 
 
 def test_a_recorded_trial_without_validations_counts_as_failed():
-    (trial,) = trials_of([optuna.trial.create_trial(value=0.0)])
+    trial = trial_of(1, optuna.trial.create_trial(value=0.0))
     assert (trial.state, trial.mrr, trial.reason) == ("failed", 0.0, "it was never validated")
 
 
@@ -486,5 +486,5 @@ def test_trials_outside_of_the_space_are_refused(graph, quick, tmp_path, waits):
         choices = {"model": optuna.distributions.CategoricalDistribution(["evil.py:Evil"])}
         params = {"model": "evil.py:Evil"}
         study.add_trial(optuna.create_trial(params=params, distributions=choices, value=1.0))
-    with pytest.raises(UserError, match=r"study\.journal: trial 1 (waits|has model 'evil)"):
+    with pytest.raises(UserError, match=r"study\.journal: trial 1 is not of this search"):
         tune(graph, GRID, trials=3, out=out, **FIXED)

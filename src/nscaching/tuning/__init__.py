@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from nscaching.tuning.result import Tuning
     from nscaching.tuning.search import Watch
 
-__all__ = ["EPOCHS", "require_optuna", "tune"]
-
 EPOCHS = 100
 """Epochs of a trial, unless the settings name another number."""
 

@@ -100,10 +100,8 @@ def _slice(axes: Axes, tuning: Tuning, name: str) -> None:
         axes.set_xticks(range(len(labels)), labels, fontsize=8)
         axes.set_xlim(-0.5, len(labels) - 0.5)
         found = np.array([part.choices.index(trial.settings[name]) for trial in tuning.trials])
-        mrr = np.array([trial.mrr for trial in tuning.trials])
-        for place in np.unique(found):
-            mean = mrr[found == place].mean()
-            axes.hlines(mean, place - 0.32, place + 0.32, color=BLUE, alpha=0.5, lw=1.5)
+        for place, one in zip(np.unique(found), tuning.marginals()[name], strict=True):
+            axes.hlines(one["mean"], place - 0.32, place + 0.32, color=BLUE, alpha=0.5, lw=1.5)
         # Beside each other, so that trials with equal MRR are seen.
         places = found + np.resize([0.0, 0.16, -0.16, 0.08, -0.08], len(found))
     elif part.log:

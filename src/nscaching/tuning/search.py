@@ -20,7 +20,7 @@ from nscaching.training.listener import Listener, Stage
 from nscaching.training.objective import choose_objective
 from nscaching.training.train import absolute_starts, train, with_settings
 from nscaching.tuning import EPOCHS
-from nscaching.tuning.result import FAILED, Tuning, trials_of
+from nscaching.tuning.result import FAILED, Tuning
 from nscaching.tuning.space import STARTS, as_toml, make_space, size
 from nscaching.tuning.study import check_folder, ended, open_study
 
@@ -84,18 +84,12 @@ class Search:
         total = int(min(self.trials, math.prod(size(part) for part in self.space.values())))
         seen = graph.hide_test()
         with open_study(self.out, self.space, self.config, self._identity(graph)) as study:
-            tuning.trials = trials_of(ended(study))
-            tuning.write()
+            tuning.update(ended(study))
             watch.begin_search(tuning, total)
             while len(tuning.trials) < total:
-                trial = study.ask(dict(self.space))
-                try:
-                    _run_trial(seen, study, trial, tuning, watch)
-                except BaseException:  # such as Ctrl-C: the same point is trained again later
-                    study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
-                    raise
-                tuning.trials = trials_of(ended(study))
-                tuning.write()
+                # A trial that Ctrl-C or a bug ends stays open: its point is trained again later.
+                _run_trial(seen, study, study.ask(dict(self.space)), tuning, watch)
+                tuning.update(ended(study))
                 watch.end(tuning)
         return tuning
 
@@ -131,8 +125,7 @@ def _run_trial(
     try:
         config = tuning.configure(trial.params)
         watch.start(config)
-        run = train(graph, config, listener=Trial())
-        best = run.result("valid")
+        best = train(graph, config, listener=Trial()).result("valid")
         study.tell(trial, best["mrr"] if best else 0.0)
         return
     except optuna.TrialPruned:

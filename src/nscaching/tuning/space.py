@@ -35,12 +35,6 @@ def size(part: Part) -> float:
     return part.high - part.low + 1 if isinstance(part, IntDistribution) else math.inf
 
 
-def contains(part: Part, value: Any) -> bool:  # noqa: ANN401
-    if isinstance(part, CategoricalDistribution):
-        return value in part.choices
-    return isinstance(value, int | float) and part.low <= value <= part.high
-
-
 def short(value: Any) -> str:  # noqa: ANN401
     """Return a value of a setting as text, with three digits of a float."""
     return f"{value:.3g}" if isinstance(value, float) else str(value)

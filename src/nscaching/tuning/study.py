@@ -4,7 +4,7 @@ import json
 import math
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError, flag
 from nscaching.files import FolderLock, read_lines, regular_file, writing
-from nscaching.tuning.space import Space, contains
+from nscaching.tuning.space import Space
 
 JOURNAL = "study.journal"
 NAME = "tuning"
@@ -82,14 +82,10 @@ class FreshPoints(TPESampler):
 
 def check_folder(path: Path) -> None:
     """Refuse a folder that holds something else than a search, or that cannot exist."""
-    with writing(path):
-        try:
-            path.stat()
-        except FileNotFoundError:
-            return
-        if (path / JOURNAL).is_file() or (path.is_dir() and not any(path.iterdir())):
-            return
-    raise UserError(f"{path} exists and holds no search; choose another {flag('out')}")
+    with writing(path), suppress(FileNotFoundError):
+        path.stat()
+        if not (path / JOURNAL).is_file() and not (path.is_dir() and not any(path.iterdir())):
+            raise UserError(f"{path} exists and holds no search; choose another {flag('out')}")
 
 
 @contextmanager
@@ -118,7 +114,10 @@ def open_study(
         else:
             study.set_user_attr(SEARCH, search)
         for trial in study.get_trials(deepcopy=False):
-            _check_trial(journal, trial, space)
+            # The settings of a stranger's trial, such as a model, might name code.
+            foreign = not trial.distributions.items() <= space.items()
+            if foreign or trial.state == TrialState.WAITING:
+                raise UserError(f"{journal}: trial {trial.number} is not of this search")
             if trial.state == TrialState.RUNNING:  # its process ended
                 study.tell(trial.number, state=TrialState.FAIL)
         yield study
@@ -143,26 +142,13 @@ def _repair(journal: Path) -> None:
     read_lines(journal, lambda line: isinstance(line, dict), "a journal")
 
 
-def _check_trial(journal: Path, trial: FrozenTrial, space: Space) -> None:
-    """Refuse a trial outside of the space: its settings, such as a model, might name code."""
-    if trial.state == TrialState.WAITING:
-        raise UserError(f"{journal}: trial {trial.number} waits, which no search leaves behind")
-    for name, value in trial.params.items():
-        if name not in space or not contains(space[name], value):
-            what = f"trial {trial.number} has {name} {value!r}"
-            raise UserError(f"{journal}: {what}, not of the space")
-
-
 def _check_same(path: Path, known: dict[str, Any], search: dict[str, Any]) -> None:
     """Refuse to continue with other data, another space or other fixed settings."""
     search = json.loads(json.dumps(search))  # tuples become lists, as in the journal
     for part, new in search.items():
         old = known.get(part, {})
-        differences = [
-            f"{name} was {old.get(name, 'not in it')} and is {new.get(name, 'not in it')}"
-            for name in {**old, **new}
-            if old.get(name) != new.get(name)
-        ]
-        if differences:
-            what = f"its {part}: {'; '.join(differences[:3])}"
-            raise UserError(f"{path} holds another search, {what}; choose another {flag('out')}")
+        for name in {**old, **new}:
+            was, now = (values.get(name, "not in it") for values in (old, new))
+            if was != now:
+                what = f"another search, its {part}: {name} was {was} and is {now}"
+                raise UserError(f"{path} holds {what}; choose another {flag('out')}")

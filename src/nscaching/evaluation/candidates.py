@@ -13,11 +13,11 @@ from nscaching.errors import UserError
 from nscaching.evaluation.chunks import Chunks
 from nscaching.evaluation.ranking import (
     BUDGET,
+    Asked,
     Floats,
     Progress,
     Ties,
     id_tensor,
-    known_from,
     metrics,
     non_empty,
     rank_among,
@@ -47,19 +47,15 @@ def evaluate_relations(
     Filtered: other relations known between the two entities, in any split, do not count.
     """
     head, relation, tail = non_empty(graph, split).T
-    device = model.entity.device
-    known = None
+    index = None
     if filtered:
         h, r, t = np.concatenate([graph.split(s) for s in SPLITS]).T
         index = AnswerIndex.build(h, t, r, len(graph.entities))
-        known = known_from(index, head, tail, device)
-    heads, tails = id_tensor(head, device), id_tensor(tail, device)
     width = max(model.entity[0].numel(), model.relation[0].numel())
     piece = max(1, budget // (4 * TEMPORARIES * width))  # (entity pair, relation) at once
     ranks = rank_among(
-        lambda some: _scores(model, heads[some], tails[some], piece),
-        id_tensor(relation, device),
-        known,
+        lambda heads, tails: _scores(model, heads, tails, piece),
+        Asked(head, tail, relation, index, model.entity.device),
         Chunks(max(1, piece // model.relations)),
         progress,
     ).resolve(ties)
@@ -140,29 +136,25 @@ def _rank(
     budget: int,
 ) -> list[Floats]:
     """Rank the tails of triples [n, 3] among the classes: by the model, and by frequency."""
-    device = model.entity.device
-    anchor, relation, _ = id_tensor(asked, device).unbind(1)
     known = triples_of(graph, asked[0, 1])
     known = known[np.isin(known[:, 2], classes)]
     number = np.searchsorted(classes, known[:, 2]).astype(np.int32)
     index = AnswerIndex.build(known[:, 0], known[:, 1], number, len(graph.relations))
-    others = known_from(index, asked[:, 0], asked[:, 1], device)
+    true, device = np.searchsorted(classes, asked[:, 2]), model.entity.device
+    queries = Asked(asked[:, 0], asked[:, 1], true, index, device)
     every = id_tensor(classes, device)
     # Ranks instead of counts: then classes of equal size do not tie.
     place = id_tensor(np.argsort(np.argsort(-sizes, kind="stable")), device)
 
-    def score(some: slice) -> Tensor:
-        candidates = every.expand(len(anchor[some]), -1)
-        return model.score_candidates(Side.TAIL, anchor[some], relation[some], candidates)
+    def score(heads: Tensor, relations: Tensor) -> Tensor:
+        return model.score_candidates(Side.TAIL, heads, relations, every.expand(len(heads), -1))
 
-    def frequency(some: slice) -> Tensor:
-        return -place.float().repeat(len(anchor[some]), 1)
+    def frequency(heads: Tensor, relations: Tensor) -> Tensor:
+        return -place.float().repeat(len(heads), 1)
 
     chunk = max(1, budget // (SCORE_BYTES * len(classes)))
-    true = id_tensor(np.searchsorted(classes, asked[:, 2]), device)
     return [
-        rank_among(by, true, others, Chunks(chunk)).resolve("realistic")
-        for by in (score, frequency)
+        rank_among(by, queries, Chunks(chunk)).resolve("realistic") for by in (score, frequency)
     ]
 
 

@@ -41,18 +41,13 @@ class Chunks:
                 yield some, done
                 continue
             # After the except block: the frames of the error hold no memory any more.
-            self._halve(some.stop - some.start)
-
-    def _halve(self, tried: int) -> None:
-        if tried == 1:
-            one = {"queries": "query", "triples": "triple", "entities": "entity"}[self.what]
-            raise UserError(f"not enough memory for even one {one} at a time")
-        if self.size >= self._asked:  # said once
-            warnings.warn(
-                f"not enough memory for {tried:,} {self.what} at once: going on with fewer",
-                stacklevel=4,
-            )
-        self.size = tried // 2
-        torch = sys.modules.get("torch")
-        if torch is not None and torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
+            tried = some.stop - begin
+            if tried == 1:
+                raise UserError(f"not enough memory for even one of the {self.what} at a time")
+            if self.size >= self._asked:  # said once
+                line = f"not enough memory for {tried:,} {self.what} at once: going on with fewer"
+                warnings.warn(line, stacklevel=3)
+            self.size = tried // 2
+            torch = sys.modules.get("torch")
+            if torch is not None and torch.cuda.is_initialized():
+                torch.cuda.empty_cache()

@@ -87,14 +87,10 @@ def with_negatives(
     return Labelled(made, truth, f"made by seed {NEGATIVE_SEED}")
 
 
-def score_triples(model: Model, triples: Ids, piece: int = 65536) -> Floats:
+def score_triples(model: Model, triples: Ids) -> Floats:
     """Score triples [n, 3]."""
-    columns = id_tensor(triples, model.entity.device)
-
-    def score(some: slice) -> Tensor:
-        return model.score(*columns[some].unbind(1))
-
-    return row_by_row(len(columns), score, "triples", piece)
+    ids = id_tensor(triples, model.entity.device)
+    return row_by_row(ids, lambda some: model.score(*some.unbind(1)), "triples")
 
 
 def fitted_thresholds(model: Model, graph: KnowledgeGraph) -> Thresholds:
@@ -226,12 +222,11 @@ def _groups(graph: KnowledgeGraph, relation: int) -> npt.NDArray[np.int64]:
     return np.array([root(entity) for entity in range(len(parent))], dtype=np.int64)
 
 
-def similarity(model: Model, triples: Ids, piece: int = 65536) -> Floats:
+def similarity(model: Model, triples: Ids) -> Floats:
     """Return the cosine of head and tail of triples [n, 3]."""
-    columns = id_tensor(triples[:, [0, 2]], model.entity.device)
 
-    def cosine(some: slice) -> Tensor:
-        head, tail = (model.entity_rows(ids).double() for ids in columns[some].unbind(1))
+    def cosine(pairs: Tensor) -> Tensor:
+        head, tail = (model.entity_rows(ids).double() for ids in pairs.unbind(1))
         return (F.normalize(head, dim=-1) * F.normalize(tail, dim=-1)).sum(-1)
 
-    return row_by_row(len(columns), cosine, "triples", piece)
+    return row_by_row(id_tensor(triples[:, [0, 2]], model.entity.device), cosine, "triples")

@@ -131,19 +131,19 @@ def neighbours(
     }
 
 
-def _nearness(model: Model, entity: int, by: By, piece: int = 65536) -> Floats:
+def _nearness(model: Model, entity: int, by: By) -> Floats:
     """Return for all entities [|E|] the cosine, or the distance with a minus."""
     everyone = torch.arange(model.entities, device=model.entity.device)
 
-    def near(some: slice) -> Tensor:
-        own, rows = (model.entity_rows(everyone[ids]).double() for ids in ([entity], some))
+    def near(some: Tensor) -> Tensor:
+        own, rows = (model.entity_rows(ids).double() for ids in (everyone[[entity]], some))
         if by == "distance":
             distance: Tensor = torch.linalg.vector_norm(rows - own, dim=-1)
             return -distance
         # Not a matrix product: that rounds a row by its place, and equal ones must stay equal.
         return (F.normalize(rows, dim=-1) * F.normalize(own, dim=-1)).sum(-1)
 
-    return row_by_row(len(everyone), near, "entities", piece)
+    return row_by_row(everyone, near, "entities")
 
 
 def _check_top(top: int) -> None:

@@ -123,7 +123,9 @@ def test_classes_are_ranked_as_one_by_one(graph, budget):
         ranks.append(rank(score(model, h, 0, t), [score(model, h, 0, c) for c in others]))
         before = by_size[: by_size.index(t)]
         common.append(1 + sum(c in others for c in before))
-    found = classify_entities(model, graph, 0, budget=budget)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nscaching.evaluation.candidates.BUDGET", budget)
+        found = classify_entities(model, graph, 0)
     assert found["accuracy"] == pytest.approx(np.mean(np.array(ranks) == 1))
     assert found["mrr"] == pytest.approx(np.mean(1 / np.array(ranks)))
     assert found["majority"]["accuracy"] == pytest.approx(np.mean(np.array(common) == 1))

@@ -3,12 +3,11 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from nscaching.data.graph import SPLITS, KnowledgeGraph
-from nscaching.data.index import AnswerIndex, Ids, Side
+from nscaching.data.index import AnswerIndex, Ids, Longs, Side
 from nscaching.errors import UserError
 from nscaching.evaluation.chunks import Chunks
 from nscaching.evaluation.ranking import (
@@ -84,7 +83,7 @@ def _scores(model: Model, head: Tensor, tail: Tensor, piece: int) -> Tensor:
 
 
 def classify_entities(
-    model: Model, graph: KnowledgeGraph, relation: int, split: str = "test", budget: int = BUDGET
+    model: Model, graph: KnowledgeGraph, relation: int, split: str = "test"
 ) -> dict[str, Any]:
     """Rank the classes of each x in the triples (x, relation, class) of a split.
 
@@ -102,7 +101,7 @@ def classify_entities(
     seen = np.isin(asked[:, 2], classes)
     ranks, common = np.full((2, len(asked)), len(classes) + 1.0)
     if seen.any():
-        ranks[seen], common[seen] = _rank(model, graph, asked[seen], classes, sizes, budget)
+        ranks[seen], common[seen] = _rank(model, graph, asked[seen], classes, sizes)
     by_class = {
         graph.entities[entity]: {
             "label": graph.label(entity),
@@ -128,34 +127,29 @@ def classify_entities(
 
 
 def _rank(
-    model: Model,
-    graph: KnowledgeGraph,
-    asked: Ids,
-    classes: Ids,
-    sizes: npt.NDArray[np.int64],
-    budget: int,
-) -> list[Floats]:
+    model: Model, graph: KnowledgeGraph, asked: Ids, classes: Ids, sizes: Longs
+) -> tuple[Floats, Longs]:
     """Rank the tails of triples [n, 3] among the classes: by the model, and by frequency."""
     known = triples_of(graph, asked[0, 1])
-    known = known[np.isin(known[:, 2], classes)]
-    number = np.searchsorted(classes, known[:, 2]).astype(np.int32)
-    index = AnswerIndex.build(known[:, 0], known[:, 1], number, len(graph.relations))
-    true, device = np.searchsorted(classes, asked[:, 2]), model.entity.device
-    queries = Asked(asked[:, 0], asked[:, 1], true, index, device)
-    every = id_tensor(classes, device)
-    # Ranks instead of counts: then classes of equal size do not tie.
-    place = id_tensor(np.argsort(np.argsort(-sizes, kind="stable")), device)
+    head, relation, tail = known[np.isin(known[:, 2], classes)].T
+    index = AnswerIndex.build(head, relation, _number(tail, classes), len(graph.relations))
+    heads, relations, true = asked[:, 0], asked[:, 1], _number(asked[:, 2], classes)
+    every = id_tensor(classes, model.entity.device)
 
-    def score(heads: Tensor, relations: Tensor) -> Tensor:
-        return model.score_candidates(Side.TAIL, heads, relations, every.expand(len(heads), -1))
+    def score(head: Tensor, relation: Tensor) -> Tensor:
+        return model.score_candidates(Side.TAIL, head, relation, every.expand(len(head), -1))
 
-    def frequency(heads: Tensor, relations: Tensor) -> Tensor:
-        return -place.float().repeat(len(heads), 1)
+    queries = Asked(heads, relations, true, index, every.device)
+    chunks = Chunks(max(1, BUDGET // (SCORE_BYTES * len(classes))))
+    # Places instead of counts: then classes of equal size do not tie.
+    place = np.argsort(np.argsort(-sizes, kind="stable"))
+    row, other = index.known(heads, relations)
+    left_out = np.bincount(row[place[other] < place[true[row]]], minlength=len(true))
+    return rank_among(score, queries, chunks).resolve("realistic"), 1 + place[true] - left_out
 
-    chunk = max(1, budget // (SCORE_BYTES * len(classes)))
-    return [
-        rank_among(by, queries, Chunks(chunk)).resolve("realistic") for by in (score, frequency)
-    ]
+
+def _number(ids: Ids, classes: Ids) -> Ids:
+    return np.searchsorted(classes, ids).astype(np.int32)
 
 
 def _figures(ranks: Floats) -> dict[str, float]:

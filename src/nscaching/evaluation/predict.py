@@ -79,13 +79,11 @@ def known_answers(
 ) -> dict[int, str]:
     """Return the known answers to a triple with one gap, and the split that holds each."""
     gap = [h, r, t].index(None)
+    given = {column: value for column, value in enumerate((h, r, t)) if value is not None}
     found: dict[int, str] = {}
     for split in reversed(SPLITS):  # of several splits, the first one is named
         triples = graph.split(split)
-        match = np.ones(len(triples), dtype=bool)
-        for column, value in enumerate((h, r, t)):
-            if value is not None:
-                match &= triples[:, column] == value
+        match = np.logical_and(*(triples[:, column] == given[column] for column in given))
         found |= dict.fromkeys(triples[match, gap].tolist(), split)
     return found
 

@@ -17,17 +17,15 @@ from nscaching.evaluation.chunks import Chunks
 from nscaching.kernels import Kernels, Known, choose_kernels
 from nscaching.models import DIVERGED, Model, finite
 
+Device = torch.device | str
 Progress = Callable[[int, int], None]
-
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 Rows = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]
 
 METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@10")
 
-BUDGET = 512 << 20
-"""Bytes for the scores of one chunk of queries, temporaries included."""
-
+BUDGET = 512 << 20  # bytes for the scores of one chunk of queries, temporaries included
 PIECE = 65536  # triples or entities whose rows are gathered at once
 # Peak bytes per query and entity, for forms that score relation by relation: the scores of each
 # relation (4), joined (4), in the order of the queries (4), and times a weight (4).
@@ -65,16 +63,10 @@ class Asked:
     """
 
     def __init__(
-        self,
-        first: Ids,
-        second: Ids,
-        answer: npt.NDArray[Any],
-        index: AnswerIndex | None,
-        device: torch.device | str,
+        self, first: Ids, second: Ids, answer: Ids, index: AnswerIndex | None, device: Device
     ) -> None:
-        self.first, self.second, self.answer = (
-            id_tensor(ids, device) for ids in (first, second, answer)
-        )
+        self.first, self.second = id_tensor(first, device), id_tensor(second, device)
+        self.answer = id_tensor(answer, device)
         self.known: Known | None = None
         if index is not None:
             start, end = (id_tensor(run, device) for run in index.runs(first, second))
@@ -88,11 +80,7 @@ class Queries:
     """
 
     def __init__(
-        self,
-        graph: KnowledgeGraph,
-        triples: Ids,
-        filtered: bool = True,
-        device: torch.device | str = "cpu",
+        self, graph: KnowledgeGraph, triples: Ids, filtered: bool = True, device: Device = "cpu"
     ) -> None:
         # Sorted by relation: shifted forms make a table for each relation of a chunk.
         self.order = np.argsort(triples[:, 1], kind="stable")
@@ -106,7 +94,7 @@ class Queries:
             self.sides[side] = Asked(anchor, relation, answer, index, device)
 
 
-def id_tensor(ids: npt.NDArray[Any], device: torch.device | str) -> Tensor:
+def id_tensor(ids: npt.NDArray[Any], device: Device) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(ids)).long().to(device)
 
 

@@ -19,7 +19,7 @@ from nscaching.tuning.space import short
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from nscaching.tuning.result import Trial, Tuning
+    from nscaching.tuning.result import Tuning
 
 BLUE, ORANGE, GREEN, *_ = COLOURS
 GREY = "#9A9A9A"
@@ -75,7 +75,8 @@ def _importances(axes: Axes, shares: dict[str, float]) -> None:
 def _course(axes: Axes, tuning: Tuning) -> None:
     axes.set_title("course of the search", fontsize=10, loc="left")
     numbers = [trial.number for trial in tuning.trials]
-    best = _best_so_far(tuning.trials)
+    finished = (trial.mrr if trial.state == "finished" else 0.0 for trial in tuning.trials)
+    best = list(accumulate(finished, max))
     axes.step(numbers, best, where="post", color=GREEN, label="best so far")
     _trials(axes, tuning, numbers)
     axes.set_xlabel("trial")
@@ -85,10 +86,6 @@ def _course(axes: Axes, tuning: Tuning) -> None:
         ncols=5, loc="lower right", bbox_to_anchor=(1, 1), fontsize=8, frameon=False,
         columnspacing=1, handletextpad=0.3,
     )  # fmt: skip
-
-
-def _best_so_far(trials: Sequence[Trial]) -> list[float]:
-    return list(accumulate((t.mrr if t.state == "finished" else 0.0 for t in trials), max))
 
 
 def _slice(axes: Axes, tuning: Tuning, name: str) -> None:

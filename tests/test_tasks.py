@@ -124,7 +124,7 @@ def test_classes_are_ranked_as_one_by_one(graph, budget):
         before = by_size[: by_size.index(t)]
         common.append(1 + sum(c in others for c in before))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nscaching.evaluation.candidates.BUDGET", budget)
+        patch.setattr("nscaching.evaluation.ranking.BUDGET", budget)
         found = classify_entities(model, graph, 0)
     assert found["accuracy"] == pytest.approx(np.mean(np.array(ranks) == 1))
     assert found["mrr"] == pytest.approx(np.mean(1 / np.array(ranks)))

@@ -9,20 +9,9 @@ from torch import Tensor
 from nscaching.data.graph import SPLITS, KnowledgeGraph
 from nscaching.data.index import AnswerIndex, Ids, Longs, Side
 from nscaching.errors import UserError
+from nscaching.evaluation import ranking
 from nscaching.evaluation.chunks import Chunks
-from nscaching.evaluation.ranking import (
-    BUDGET,
-    Asked,
-    Floats,
-    Progress,
-    Ties,
-    id_tensor,
-    metrics,
-    non_empty,
-    rank_among,
-    rows_by,
-    triples_of,
-)
+from nscaching.evaluation.ranking import Asked, Floats, metrics, rank_among, rows_by, triples_of
 from nscaching.models import Model
 
 # Tensors [pairs, relations, D] that the score of a triple holds at its peak.
@@ -37,15 +26,15 @@ def evaluate_relations(
     split: str = "test",
     *,
     filtered: bool = True,
-    ties: Ties = "realistic",
-    budget: int = BUDGET,
-    progress: Progress | None = None,
+    ties: ranking.Ties = "realistic",
+    budget: int = ranking.BUDGET,
+    progress: ranking.Progress | None = None,
 ) -> dict[str, Any]:
     """Rank the relation of each triple of a split; report the metrics overall and by relation.
 
     Filtered: other relations known between the two entities, in any split, do not count.
     """
-    head, relation, tail = non_empty(graph, split).T
+    head, relation, tail = ranking.non_empty(graph, split).T
     index = None
     if filtered:
         h, r, t = np.concatenate([graph.split(s) for s in SPLITS]).T
@@ -62,16 +51,9 @@ def evaluate_relations(
         graph.relations[r]: {"triples": len(rows), **metrics(ranks[rows])}
         for r, rows in rows_by(relation)
     }
-    return {
-        "task": "relations",
-        "split": split,
-        "filtered": filtered,
-        "ties": ties,
-        "candidates": len(graph.relations),
-        "triples": len(ranks),
-        **metrics(ranks),
-        "by_relation": by_relation,
-    }
+    asked = {"task": "relations", "split": split, "filtered": filtered, "ties": ties}
+    counts = {"candidates": len(graph.relations), "triples": len(ranks)}
+    return {**asked, **counts, **metrics(ranks), "by_relation": by_relation}
 
 
 def _scores(model: Model, head: Tensor, tail: Tensor, piece: int) -> Tensor:
@@ -134,13 +116,13 @@ def _rank(
     head, relation, tail = known[np.isin(known[:, 2], classes)].T
     index = AnswerIndex.build(head, relation, _number(tail, classes), len(graph.relations))
     heads, relations, true = asked[:, 0], asked[:, 1], _number(asked[:, 2], classes)
-    every = id_tensor(classes, model.entity.device)
+    every = ranking.id_tensor(classes, model.entity.device)
 
     def score(head: Tensor, relation: Tensor) -> Tensor:
         return model.score_candidates(Side.TAIL, head, relation, every.expand(len(head), -1))
 
     queries = Asked(heads, relations, true, index, every.device)
-    chunks = Chunks(max(1, BUDGET // (SCORE_BYTES * len(classes))))
+    chunks = Chunks(max(1, ranking.BUDGET // (SCORE_BYTES * len(classes))))
     # Places instead of counts: then classes of equal size do not tie.
     place = np.argsort(np.argsort(-sizes, kind="stable"))
     row, other = index.known(heads, relations)

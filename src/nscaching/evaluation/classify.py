@@ -192,13 +192,10 @@ def labelled_pairs(graph: KnowledgeGraph, split: str, relation: int) -> Labelled
         of = given.triples[:, 1] == relation
         pairs = Labelled(given.triples[of], given.truth[of], given.origin)
     else:
-        group = _groups(graph, relation)
-
-        def different(pair: Ids, column: int, seen: Ids) -> Ids:
-            left: Ids = seen[group[seen] != group[pair[2 - column]]]
-            return left
-
-        pairs = with_negatives(graph, triples_of(graph, relation, (split,)), different)
+        triples, group = triples_of(graph, relation, (split,)), _groups(graph, relation)
+        pairs = with_negatives(
+            graph, triples, lambda pair, at, seen: seen[group[seen] != group[pair[2 - at]]]
+        )
     yes = int(pairs.truth.sum())
     if not yes or yes == len(pairs.truth):
         raise UserError(

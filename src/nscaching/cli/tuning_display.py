@@ -33,7 +33,7 @@ class TuningDisplay(Bar, Watch):
         self.before, self.of = len(tuning.trials), total
         self._count(tuning)
         if self.before:
-            self._say(f"{tuning.path}: trials so far: {self.before}, asked for: {total}{self.best}")
+            self.say(f"{tuning.path}: trials so far: {self.before}, asked for: {total}{self.best}")
 
     def start(self, config: TrainConfig) -> None:
         self.epochs, self.epoch, self.mrr = config.epochs, 0, ""
@@ -42,7 +42,7 @@ class TuningDisplay(Bar, Watch):
     def announce(self, plan: str) -> None:
         if plan != self.plan:  # the kernels are said once
             self.plan = plan
-            self._say(f"{plan}; the first step compiles what is not yet", "dim")
+            self.say(f"{plan}; the first step compiles what is not yet", "dim")
 
     def record(self, record: dict[str, Any]) -> None:
         self.epoch = record["epoch"]
@@ -63,20 +63,20 @@ class TuningDisplay(Bar, Watch):
         }[trial.state]
         number = f"trial {trial.number:{len(str(self.of))}}/{self.of}"
         line = f"{number}  MRR {_mrr(trial):6}  {settings}  {trial.seconds:.1f} s  {how}"
-        self._say(line.rstrip())
+        self.say(line.rstrip())
         self._count(tuning)
         self._show()
 
     def stopped(self, out: Path) -> None:
         done = f"{self.trials} of {self.of} trials are kept in {out}"
-        self._say(f"{done}; the same command continues there")
+        self.say(f"{done}; the same command continues there")
 
     def _count(self, tuning: Tuning) -> None:
         self.trials, self.epoch = len(tuning.trials), 0
         if tuning.finished:
             self.best = f"  best {tuning.best.mrr:.4f} (trial {tuning.best.number})"
 
-    def _say(self, line: str, style: str = "") -> None:
+    def say(self, line: str, style: str = "") -> None:
         self.console.print(Text(visible(line)), style=style, soft_wrap=True)
 
     def _show(self, part: float = 0.0) -> None:
@@ -101,13 +101,12 @@ def show_space(space: Space) -> None:
 
 
 def show_tuning(tuning: Tuning, as_json: bool) -> None:
-    """Print the best trials, the importances, and the command that trains with the best."""
     assert tuning.path is not None
     best = tuning.best  # an error if no trial finished, before anything is printed
     command = f"nscaching train --config {shlex.quote(str(tuning.path / BEST))}"
     shares, marginals = tuning.importance(), tuning.marginals()
     if as_json:
-        values = {
+        report = {
             "out": str(tuning.path),
             "best": dataclasses.asdict(best),
             "config": tuning.best_config.to_dict(),
@@ -116,7 +115,7 @@ def show_tuning(tuning: Tuning, as_json: bool) -> None:
             "marginals": marginals,
             "trials": [dataclasses.asdict(trial) for trial in tuning.trials],
         }
-        print_json(values)
+        print_json(report)
         return
     names = list(shares) or list(tuning.space)
     say(str(tuning))

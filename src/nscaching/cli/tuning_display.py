@@ -24,10 +24,8 @@ TOP = 10  # trials in the table
 class TuningDisplay(Bar, Watch):
     """The bar of a search: trials done, time left, best MRR so far; a line for each trial."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.before = self.trials = self.of = self.epochs = self.epoch = 0
-        self.mrr = self.best = self.plan = ""
+    before = trials = of = epochs = epoch = 0
+    mrr = best = plan = ""
 
     def begin_search(self, tuning: Tuning, total: int) -> None:
         self.before, self.of = len(tuning.trials), total

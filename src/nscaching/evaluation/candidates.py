@@ -14,10 +14,8 @@ from nscaching.evaluation.chunks import Chunks
 from nscaching.evaluation.ranking import Asked, Floats, metrics, rank_among, rows_by, triples_of
 from nscaching.models import Model
 
-# Tensors [pairs, relations, D] that the score of a triple holds at its peak.
-TEMPORARIES = 6
-# Bytes per entity and class at the peak: the scores, a copy, and two masks.
-SCORE_BYTES = 16
+TEMPORARIES = 6  # tensors [pairs, relations, D] that the score of a triple holds at its peak
+SCORE_BYTES = 16  # per entity and class at the peak: the scores, a copy, and two masks
 
 
 def evaluate_relations(
@@ -76,8 +74,7 @@ def classify_entities(
     train, asked = (triples_of(graph, relation, (s,)) for s in ("train", split))
     classes, sizes = np.unique(train[:, 2], return_counts=True)
     if len(classes) < 2:
-        few = "no classes" if not len(classes) else "one class only"
-        raise UserError(f"relation {name!r} has {few} in training: there is nothing to choose")
+        raise UserError(f"relation {name!r} has fewer than two classes in training to choose from")
     if not len(asked):
         raise UserError(f"relation {name!r} has no triples in the {split} split")
     seen = np.isin(asked[:, 2], classes)
@@ -112,10 +109,12 @@ def _rank(
     model: Model, graph: KnowledgeGraph, asked: Ids, classes: Ids, sizes: Longs
 ) -> tuple[Floats, Longs]:
     """Rank the tails of triples [n, 3] among the classes: by the model, and by frequency."""
+    number = np.full(len(graph.entities), -1, dtype=np.int32)  # of a class among the classes
+    number[classes] = np.arange(len(classes))
     known = triples_of(graph, asked[0, 1])
-    head, relation, tail = known[np.isin(known[:, 2], classes)].T
-    index = AnswerIndex.build(head, relation, _number(tail, classes), len(graph.relations))
-    heads, relations, true = asked[:, 0], asked[:, 1], _number(asked[:, 2], classes)
+    head, relation, tail = known[number[known[:, 2]] >= 0].T
+    index = AnswerIndex.build(head, relation, number[tail], len(graph.relations))
+    heads, relations, true = asked[:, 0], asked[:, 1], number[asked[:, 2]]
     every = ranking.id_tensor(classes, model.entity.device)
 
     def score(head: Tensor, relation: Tensor) -> Tensor:
@@ -128,10 +127,6 @@ def _rank(
     row, other = index.known(heads, relations)
     left_out = np.bincount(row[place[other] < place[true[row]]], minlength=len(true))
     return rank_among(score, queries, chunks).resolve("realistic"), 1 + place[true] - left_out
-
-
-def _number(ids: Ids, classes: Ids) -> Ids:
-    return np.searchsorted(classes, ids).astype(np.int32)
 
 
 def _figures(ranks: Floats) -> dict[str, float]:

@@ -22,8 +22,7 @@ class Chunks:
     """Goes through rows in chunks; when memory runs out, in chunks of half the size."""
 
     def __init__(self, size: int, what: str = "queries") -> None:
-        self.size = self._asked = size
-        """Rows of a chunk; fewer after a shortage."""
+        self.size = self._asked = size  # rows of a chunk; fewer after a shortage
         self.what = what
 
     def over(self, total: int, work: Callable[[slice], T]) -> Iterator[tuple[slice, T]]:

@@ -34,8 +34,7 @@ class Thresholds:
     """A triple counts as true if its score is at least the threshold of its relation."""
 
     by_relation: dict[int, float]
-    fallback: float
-    """For relations without validation triples."""
+    fallback: float  # for relations without validation triples
 
     def of(self, relations: Ids) -> Floats:
         """Return the threshold of each relation id [n]."""
@@ -206,17 +205,15 @@ def labelled_pairs(graph: KnowledgeGraph, split: str, relation: int) -> Labelled
 
 
 def _groups(graph: KnowledgeGraph, relation: int) -> npt.NDArray[np.int64]:
-    """Return for each entity [|E|] the number of its group: known pairs join their entities."""
-    parent = list(range(len(graph.entities)))
-
-    def root(entity: int) -> int:
-        while parent[entity] != entity:
-            parent[entity] = entity = parent[parent[entity]]
-        return entity
-
-    for head, _, tail in triples_of(graph, relation).tolist():
-        parent[root(head)] = root(tail)
-    return np.array([root(entity) for entity in range(len(parent))], dtype=np.int64)
+    """Return for each entity [|E|] the least entity of its group: known pairs join groups."""
+    group = np.arange(len(graph.entities))
+    head, _, tail = triples_of(graph, relation).T
+    while (group[head] != group[tail]).any():
+        least = np.minimum(group[head], group[tail])
+        for side in (head, tail):
+            np.minimum.at(group, group[side], least)
+        group = group[group]  # long chains end after few rounds
+    return group
 
 
 def similarity(model: Model, triples: Ids) -> Floats:

@@ -12,7 +12,7 @@ from nscaching.data.graph import SPLITS, KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import UserError, flag
 from nscaching.evaluation.classify import fitted_thresholds, score_triples
-from nscaching.evaluation.ranking import Floats, row_by_row
+from nscaching.evaluation.ranking import row_by_row
 from nscaching.models import Model, finite
 
 Known = Literal["hide", "mark"]
@@ -109,10 +109,20 @@ def neighbours(
     _check_top(top)
     check_type(flag("by"), By, by)
     entity = graph.entity_id(name)
-    nearness = _nearness(model, entity, by)
-    order = np.argsort(-nearness, kind="stable")  # equally near ones in the order of their ids
+    everyone = torch.arange(model.entities, device=model.entity.device)
+
+    def compare(some: Tensor) -> Tensor:
+        own, rows = (model.entity_rows(ids).double() for ids in (everyone[[entity]], some))
+        if by == "distance":
+            distance: Tensor = torch.linalg.vector_norm(rows - own, dim=-1)
+            return distance
+        # Not a matrix product: that rounds a row by its place, and equal ones must stay equal.
+        return (F.normalize(rows, dim=-1) * F.normalize(own, dim=-1)).sum(-1)
+
+    found = row_by_row(everyone, compare, "entities")
+    # Equally near entities in the order of their ids.
+    order = np.argsort(found if by == "distance" else -found, kind="stable")
     nearest = order[order != entity][:top].tolist()
-    sign = 1 if by == "cosine" else -1
     return {
         "entity": graph.entities[entity],
         "label": graph.label(entity),
@@ -122,26 +132,11 @@ def neighbours(
                 "rank": rank,
                 "name": graph.entities[other],
                 "label": graph.label(other),
-                by: sign * float(nearness[other]),
+                by: float(found[other]),
             }
             for rank, other in enumerate(nearest, 1)
         ],
     }
-
-
-def _nearness(model: Model, entity: int, by: By) -> Floats:
-    """Return for all entities [|E|] the cosine, or the distance with a minus."""
-    everyone = torch.arange(model.entities, device=model.entity.device)
-
-    def near(some: Tensor) -> Tensor:
-        own, rows = (model.entity_rows(ids).double() for ids in (everyone[[entity]], some))
-        if by == "distance":
-            distance: Tensor = torch.linalg.vector_norm(rows - own, dim=-1)
-            return -distance
-        # Not a matrix product: that rounds a row by its place, and equal ones must stay equal.
-        return (F.normalize(rows, dim=-1) * F.normalize(own, dim=-1)).sum(-1)
-
-    return row_by_row(everyone, near, "entities")
 
 
 def _check_top(top: int) -> None:

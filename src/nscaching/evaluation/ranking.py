@@ -57,10 +57,7 @@ def chunk_size(model: Model, budget: int = BUDGET) -> int:
 
 
 class Asked:
-    """Queries of two ids each, on a device, with their true answers and all known answers.
-
-    Without an index of known answers, these count as wrong answers.
-    """
+    """Queries of two ids each, on a device, with the true answers and, by an index, all known."""
 
     def __init__(
         self, first: Ids, second: Ids, answer: Ids, index: AnswerIndex | None, device: Device
@@ -85,8 +82,7 @@ class Queries:
         # Sorted by relation: shifted forms make a table for each relation of a chunk.
         self.order = np.argsort(triples[:, 1], kind="stable")
         head, relation, tail = triples[self.order].T
-        self.most = len(triples)
-        """Queries that may fit into memory at once, by the latest ranking."""
+        self.most = len(triples)  # queries that fitted into memory at once in the last ranking
         self.sides: dict[Side, Asked] = {}
         for side in Side:
             anchor, answer = side.query(head, tail)

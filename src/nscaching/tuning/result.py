@@ -24,8 +24,7 @@ from nscaching.tuning.plot import plot_tuning
 from nscaching.tuning.space import Part, Space, short
 
 BEST, TRIALS, PLOT = "best.toml", "trials.csv", "tuning.png"
-FAILED = "failed"
-"""Attribute of a failed trial in optuna's study: the reason."""
+FAILED = "failed"  # attribute of a failed trial in optuna's study: the reason
 State = Literal["finished", "pruned", "failed"]
 
 # With fewer trials, or fewer than two for each hyperparameter, importances are noise.
@@ -51,8 +50,7 @@ class Trial:
 class Tuning:
     """What ``tune`` returns."""
 
-    config: TrainConfig
-    """The settings that were not tuned."""
+    config: TrainConfig  # the settings that were not tuned
     space: Space
     graph: KnowledgeGraph
     trials: list[Trial] = field(default_factory=list)
@@ -141,7 +139,15 @@ class Tuning:
         self.trials = [trial_of(number, trial) for number, trial in enumerate(found, 1)]
         if self.path is None:
             return
-        write_text(self.path / TRIALS, _csv(self.trials, list(self.space)))
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        figures = ("valid_mrr", "best_epoch", "epochs", "seconds", "reason")
+        writer.writerow(["trial", "state", *self.space, *figures])
+        for one in self.trials:
+            settings = (one.settings[name] for name in self.space)
+            reached = one.mrr, one.best_epoch, one.epochs, f"{one.seconds:.3f}", one.reason
+            writer.writerow([one.number, one.state, *settings, *reached])
+        write_text(self.path / TRIALS, out.getvalue())
         if self.finished:
             values = dataclasses.asdict(self.graph.source) | self.best_config.to_dict()
             values["record"] = {
@@ -171,18 +177,6 @@ def trial_of(number: int, trial: FrozenTrial) -> Trial:
     best = max(mrrs, key=lambda epoch: (mrrs[epoch], -epoch))
     state: State = "finished" if trial.state == TrialState.COMPLETE else "pruned"
     return Trial(number, state, trial.params, mrrs[best], best, max(mrrs), seconds)
-
-
-def _csv(trials: Sequence[Trial], names: Sequence[str]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    figures = ("valid_mrr", "best_epoch", "epochs", "seconds", "reason")
-    writer.writerow(["trial", "state", *names, *figures])
-    for trial in trials:
-        found = trial.mrr, trial.best_epoch, trial.epochs, f"{trial.seconds:.3f}", trial.reason
-        settings = (trial.settings[name] for name in names)
-        writer.writerow([trial.number, trial.state, *settings, *found])
-    return out.getvalue()
 
 
 def _membership(values: Sequence[Any], part: Part) -> npt.NDArray[np.float64]:

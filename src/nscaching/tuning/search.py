@@ -108,19 +108,10 @@ class Search:
             watch.begin_search(tuning, total)
             while len(tuning.trials) < total:
                 # A trial that Ctrl-C or a bug ends stays open: its point is trained again later.
-                _run_trial(seen, study, study.ask(dict(self.space)), tuning, watch)
+                _run_trial(seen, study, tuning, watch)
                 tuning.update(ended(study))
                 watch.end(tuning)
         return tuning
-
-    def _identity(self, graph: KnowledgeGraph) -> dict[str, Any]:
-        """Return what must be equal for a search to continue in its folder."""
-        settings, left_out = self.config.to_dict(), {*self.space, *PLACE}
-        return {
-            "data": {"fingerprint": graph.fingerprint},
-            "space": {name: as_toml(part) for name, part in self.space.items()},
-            "settings": {name: settings[name] for name in settings if name not in left_out},
-        }
 
     @contextmanager
     def _study(self, graph: KnowledgeGraph) -> Iterator[optuna.Study]:
@@ -141,11 +132,16 @@ class Search:
             # This process holds the folder. Optuna's own lock file would outlive a killed process.
             no_lock: Any = threading.Lock()
             study = self._load(JournalStorage(JournalFileBackend(str(journal), no_lock)))
-            search = self._identity(graph)
-            if known := study.user_attrs.get(SEARCH):
-                _check_same(path, known, search)
-            else:
+            # What must be equal for a search to continue in its folder.
+            settings, left_out = self.config.to_dict(), {*self.space, *PLACE}
+            search = {
+                "data": {"fingerprint": graph.fingerprint},
+                "space": {name: as_toml(part) for name, part in self.space.items()},
+                "settings": {name: settings[name] for name in settings if name not in left_out},
+            }
+            if SEARCH not in study.user_attrs:
                 study.set_user_attr(SEARCH, search)
+            _check_same(path, study.user_attrs[SEARCH], search)
             for trial in study.get_trials(deepcopy=False):
                 # The settings of a stranger's trial, such as a model, might name code.
                 foreign = not trial.distributions.items() <= self.space.items()
@@ -166,9 +162,9 @@ class Search:
         return optuna.load_study(study_name=NAME, storage=storage, sampler=sampler, pruner=pruner)
 
 
-def _run_trial(
-    graph: KnowledgeGraph, study: optuna.Study, trial: optuna.Trial, tuning: Tuning, watch: Watch
-) -> None:
+def _run_trial(graph: KnowledgeGraph, study: optuna.Study, tuning: Tuning, watch: Watch) -> None:
+    trial = study.ask(dict(tuning.space))
+
     class Trial(Listener):
         def announce(self, text: str) -> None:
             watch.announce(text)

@@ -15,8 +15,7 @@ from nscaching.training.objective import choose_objective
 from nscaching.training.train import with_settings
 
 Part = CategoricalDistribution | FloatDistribution | IntDistribution
-Space = dict[str, Part]
-"""Choices or a range, by the name of the hyperparameter."""
+Space = dict[str, Part]  # choices or a range, by the name of the hyperparameter
 
 NAMED = ("paper", "wide")  # TOML files beside this file
 STARTS = ("pretrain", "generator_pretrain")  # checked, and made absolute, once

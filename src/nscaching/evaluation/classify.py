@@ -122,7 +122,6 @@ def best_threshold(scores: Floats, truth: Truth) -> float:
 
 
 def judgement(said: Truth, truth: Truth) -> dict[str, Any]:
-    """Return the accuracy of what was said, and the four counts behind it."""
     return {
         "accuracy": float((said == truth).mean()),
         "true_positives": int((said & truth).sum()),

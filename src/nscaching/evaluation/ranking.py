@@ -18,7 +18,7 @@ from nscaching.kernels import Kernels, Known, choose_kernels
 from nscaching.models import DIVERGED, Model, finite
 
 Device = torch.device | str
-Progress = Callable[[int, int], None]
+Progress = Callable[[int, int], None]  # receives (queries done, queries in all)
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 Rows = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]
@@ -103,10 +103,7 @@ def rank(
     progress: Progress | None = None,
     kernels: Kernels | None = None,
 ) -> dict[Side, Ranks]:
-    """Rank the true head and the true tail of each triple among all entities.
-
-    ``progress`` receives (queries done, queries in all).
-    """
+    """Rank the true head and the true tail of each triple among all entities."""
     kernels = kernels or choose_kernels("auto", model.entity.device)
     chunks = Chunks(min(chunk_size(model, budget), queries.most))
     ranks: dict[Side, Ranks] = {}
@@ -135,7 +132,7 @@ def rank_among(
     """Rank the true answer of each query among its candidates.
 
     ``score`` returns the scores [some, candidates] of some queries, given their two ids. Known
-    answers other than the true one do not count. ``progress`` receives (queries done, in all).
+    answers other than the true one do not count.
     """
     kernels, known, total = kernels or Kernels(), asked.known, len(asked.answer)
 

@@ -76,8 +76,8 @@ def _course(axes: Axes, tuning: Tuning) -> None:
     axes.set_title("course of the search", fontsize=10, loc="left")
     numbers = [trial.number for trial in tuning.trials]
     finished = (trial.mrr if trial.state == "finished" else 0.0 for trial in tuning.trials)
-    best = list(accumulate(finished, max))
-    axes.step(numbers, best, where="post", color=GREEN, label="best so far")
+    best_so_far = list(accumulate(finished, max))
+    axes.step(numbers, best_so_far, where="post", color=GREEN, label="best so far")
     _trials(axes, tuning, numbers)
     axes.set_xlabel("trial")
     axes.set_ylabel("validation MRR")

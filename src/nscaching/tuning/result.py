@@ -108,10 +108,7 @@ class Tuning:
         return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
     def marginals(self) -> dict[str, list[dict[str, Any]]]:
-        """Return how many trials each value of each hyperparameter has, mean and best MRR.
-
-        The values of a range are those of a piece of the range. Values without trials are left out.
-        """
+        """Return the trials, mean and best MRR of each tried value, or piece of a range."""
         mrr = np.array([trial.mrr for trial in self.trials])
         found: dict[str, list[dict[str, Any]]] = {}
         for name, part in self.space.items():

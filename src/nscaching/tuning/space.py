@@ -53,9 +53,8 @@ def make_space(
         return _parse(_that_matters(read_toml(path), config), str(path), config)
     path = user_path(asked)
     if path.suffix != ".toml" and not path.exists():
-        raise UserError(
-            f"{unknown(flag('space'), str(asked), NAMED)}, or a file of yours: FILE.toml"
-        )
+        known = unknown(flag("space"), str(asked), NAMED)
+        raise UserError(f"{known}, or a file of yours: FILE.toml")
     values = read_toml(path)
     if not trust:
         refuse_outside_code(path, values)

@@ -98,7 +98,6 @@ def fitted_thresholds(model: Model, graph: KnowledgeGraph) -> Thresholds:
 
 
 def fit_thresholds(scores: Floats, truth: Truth, relations: Ids) -> Thresholds:
-    """Fit the threshold of the best accuracy for each relation and over all."""
     by_relation = {r: best_threshold(scores[rows], truth[rows]) for r, rows in rows_by(relations)}
     return Thresholds(by_relation, best_threshold(scores, truth))
 

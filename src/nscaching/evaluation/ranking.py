@@ -88,6 +88,8 @@ class Queries:
             anchor, answer = side.query(head, tail)
             index = graph.filter_index[side] if filtered else None
             self.sides[side] = Asked(anchor, relation, answer, index, device)
+        # One tensor of relations serves both sides.
+        self.sides[Side.TAIL].second = self.sides[Side.HEAD].second
 
 
 def id_tensor(ids: npt.NDArray[Any], device: Device) -> Tensor:

@@ -35,7 +35,6 @@ def size(part: Part) -> float:
 
 
 def short(value: Any) -> str:  # noqa: ANN401
-    """Return a value of a setting as text, with three digits of a float."""
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 

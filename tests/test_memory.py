@@ -155,9 +155,12 @@ def test_indices_are_bounded():
     trainer = Trainer(graph, config_of())
     trainer.rank("valid", 1)
     trainer.rank("test", 1)
-    asked = [(q.order, q.relation, q.anchor, q.answer) for q in trainer.queries.values()]
-    runs = [(k.start, k.end) for q in trainer.queries.values() for k in q.known.values()]
-    assert found["ranked triples"] == size(asked, runs)
+    queries = list(trainer.queries.values())
+    assert all(q.sides[Side.HEAD].second is q.sides[Side.TAIL].second for q in queries)
+    shared = [(q.order, q.sides[Side.HEAD].second) for q in queries]
+    asked = [a for q in queries for a in q.sides.values()]
+    own = [(a.first, a.answer, a.known.start, a.known.end) for a in asked]
+    assert found["ranked triples"] == size(shared, own)
 
 
 def test_indices_that_were_built_count_once(monkeypatch):

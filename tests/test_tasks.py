@@ -17,7 +17,6 @@ from nscaching.cli.main import main
 from nscaching.data.graph import Labelled
 from nscaching.evaluation.candidates import classify_entities, evaluate_relations
 from nscaching.evaluation.classify import labelled_pairs, link_entities, similarity
-from nscaching.evaluation.predict import _nearness
 from nscaching.models import MODELS
 
 plenty = settings(derandomize=True, deadline=None, max_examples=40)
@@ -108,7 +107,7 @@ def test_classes_are_ranked_as_one_by_one(graph, budget):
     asked = [(h, t) for h, r, t in graph.test.tolist() if r == 0]
     classes = sorted({t for _, t in train})
     if len(classes) < 2 or not asked:
-        with pytest.raises(UserError, match=r"relation 'r0' has (no|one)"):
+        with pytest.raises(UserError, match=r"relation 'r0' has (no triples|fewer than two)"):
             classify_entities(model, graph, 0)
         return
     known = all_triples(graph)
@@ -123,7 +122,9 @@ def test_classes_are_ranked_as_one_by_one(graph, budget):
         ranks.append(rank(score(model, h, 0, t), [score(model, h, 0, c) for c in others]))
         before = by_size[: by_size.index(t)]
         common.append(1 + sum(c in others for c in before))
-    found = classify_entities(model, graph, 0, budget=budget)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nscaching.evaluation.ranking.BUDGET", budget)
+        found = classify_entities(model, graph, 0)
     assert found["accuracy"] == pytest.approx(np.mean(np.array(ranks) == 1))
     assert found["mrr"] == pytest.approx(np.mean(1 / np.array(ranks)))
     assert found["majority"]["accuracy"] == pytest.approx(np.mean(np.array(common) == 1))
@@ -209,14 +210,16 @@ def test_linking_agrees_with_a_slow_twin(name):
     assert found["negatives"] == "made by seed 2019"
 
 
-def test_equal_vectors_are_linked():
+def test_equal_vectors_are_linked(monkeypatch):
     graph = same_graph()
     model = new_model("DistMult", len(graph.entities), 2, dim=16)
     with torch.no_grad():
         model.entity[1:80:2] = model.entity[0:80:2] * 3
-    assert similarity(model, graph.test).tolist() == pytest.approx([1] * 10)
-    assert np.array_equal(similarity(model, graph.test, piece=3), similarity(model, graph.test))
+    whole = similarity(model, graph.test)
+    assert whole.tolist() == pytest.approx([1] * 10)
     assert link_entities(model, graph, 0)["by_similarity"]["accuracy"] == 1
+    monkeypatch.setattr("nscaching.evaluation.ranking.PIECE", 3)
+    assert np.array_equal(similarity(model, graph.test), whole)
 
 
 def test_pairs_of_the_data_set_come_first():
@@ -242,7 +245,7 @@ def test_too_few_pairs():
 
 
 @every_model
-def test_neighbours_agree_with_a_slow_twin(name):
+def test_neighbours_agree_with_a_slow_twin(name, monkeypatch):
     graph = random_graph()
     model = new_model(name, 12, 3)
     rows = model.table().detach().double().numpy()
@@ -256,7 +259,9 @@ def test_neighbours_agree_with_a_slow_twin(name):
         assert [each["name"] for each in found] == [f"e{i}" for i in order]
         assert [each[by] for each in found] == pytest.approx([others[i] for i in order])
         assert Run(graph, None, model).neighbours("e4", 3, by)["neighbours"] == found[:3]
-        assert np.array_equal(_nearness(model, 4, by, piece=5), _nearness(model, 4, by))
+        with monkeypatch.context() as patch:
+            patch.setattr("nscaching.evaluation.ranking.PIECE", 5)
+            assert Run(graph, None, model).neighbours("e4", 99, by)["neighbours"] == found
 
 
 def test_equal_vectors_are_neighbours_in_the_order_of_ids():

@@ -9,9 +9,9 @@ import pytest
 from optuna.distributions import CategoricalDistribution as Choices
 from optuna.distributions import FloatDistribution, IntDistribution
 
+from helpers import random_graph
 from nscaching import TrainConfig, UserError
-from nscaching.tuning.importance import importance, marginals
-from nscaching.tuning.result import Trial
+from nscaching.tuning.result import Trial, Tuning
 from nscaching.tuning.space import make_space, size
 
 
@@ -126,6 +126,10 @@ def trial(number, mrr, **settings):
     return Trial(number, "finished", settings, mrr, 1, 1, 1.0)
 
 
+def tuned(trials):
+    return Tuning(TrainConfig(), GRID, random_graph(), trials)
+
+
 def test_what_has_no_effect_has_no_importance_even_where_it_was_tried_with_what_has():
     random = np.random.default_rng(0)
     trials = []
@@ -135,7 +139,7 @@ def test_what_has_no_effect_has_no_importance_even_where_it_was_tried_with_what_
         n1 = int(random.integers(1, 10))
         mrr = {0.1: 0.1, 0.01: 0.2, 0.001: 0.4}[lr] + 0.01 * n1
         trials.append(trial(i, mrr, lr=lr, n1=n1, margin=margin))
-    shares = importance(trials, GRID)
+    shares = tuned(trials).importance()
     assert list(shares)[:2] == ["lr", "n1"]  # the largest first
     assert sum(shares.values()) == pytest.approx(1)
     assert shares["lr"] > 0.8
@@ -144,9 +148,9 @@ def test_what_has_no_effect_has_no_importance_even_where_it_was_tried_with_what_
 
 def test_too_few_or_equal_trials_have_no_importance():
     trials = [trial(i, 0.1 * i, lr=0.1, n1=i, margin=1.0) for i in range(1, 9)]
-    assert importance(trials[:7], GRID) == {}
-    assert next(iter(importance(trials, GRID))) == "n1"
-    assert importance([trial(1, 0.5, lr=0.1, n1=1, margin=1.0)] * 20, GRID) == {}
+    assert tuned(trials[:7]).importance() == {}
+    assert next(iter(tuned(trials).importance())) == "n1"
+    assert tuned([trial(1, 0.5, lr=0.1, n1=1, margin=1.0)] * 20).importance() == {}
 
 
 def test_marginals_of_choices_and_of_pieces_of_a_range():
@@ -155,10 +159,10 @@ def test_marginals_of_choices_and_of_pieces_of_a_range():
         trial(i, 0.1 * i, lr=lr, n1=n1, margin=margin)
         for i, (lr, n1, margin) in enumerate(points, 1)
     ]
-    found = marginals(trials, GRID)
-    assert [(m.value, m.trials, m.mean, m.best) for m in found["lr"]] == [
+    found = tuned(trials).marginals()
+    assert [tuple(m.values()) for m in found["lr"]] == [
         ("0.1", 4, pytest.approx(0.25), 0.4),
         ("0.01", 4, pytest.approx(0.65), 0.8),
     ]  # 0.001 was not tried
-    assert [(m.value, m.trials) for m in found["n1"]] == [("1 to 3", 4), ("7 to 9", 4)]
-    assert [m.value for m in found["margin"]] == ["0.1 to 0.316", "3.16 to 10"]
+    assert [(m["value"], m["trials"]) for m in found["n1"]] == [("1 to 3", 4), ("7 to 9", 4)]
+    assert [m["value"] for m in found["margin"]] == ["0.1 to 0.316", "3.16 to 10"]

@@ -24,39 +24,35 @@ TOP = 10  # trials in the table
 class TuningDisplay(Bar, Watch):
     """The bar of a search: trials done, time left, best MRR so far; a line for each trial."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.before = self.trials = self.of = self.epochs = self.epoch = 0
-        self.mrr = self.best = self.plan = ""
+    before = trials = of = epochs = epoch = 0
+    mrr = best = plan = ""
 
     def begin_search(self, tuning: Tuning, total: int) -> None:
-        self.before = self.trials = len(tuning.trials)
-        self.of = total
-        self._update_best(tuning)
+        self.before, self.of = len(tuning.trials), total
+        self._count(tuning)
         if self.before:
-            self._say(f"{tuning.path}: trials so far: {self.before}, asked for: {total}{self.best}")
+            self.say(f"{tuning.path}: trials so far: {self.before}, asked for: {total}{self.best}")
 
     def start(self, config: TrainConfig) -> None:
         self.epochs, self.epoch, self.mrr = config.epochs, 0, ""
-        self._show(0.0)
+        self._show()
 
     def announce(self, plan: str) -> None:
         if plan != self.plan:  # the kernels are said once
             self.plan = plan
-            self._say(f"{plan}; the first step compiles what is not yet", "dim")
+            self.say(f"{plan}; the first step compiles what is not yet", "dim")
 
     def record(self, record: dict[str, Any]) -> None:
         self.epoch = record["epoch"]
         if "mrr" in record:
             self.mrr = f"  MRR {record['mrr']:.4f}"
-        self._show(self.epoch)
+        self._show()
 
     def progress(self, stage: Stage, done: int, total: int) -> None:
-        self._show(self.epoch + done / total if stage is Stage.TRAINING else self.epoch)
+        self._show(done / total if stage is Stage.TRAINING else 0.0)
 
     def end(self, tuning: Tuning) -> None:
         trial = tuning.trials[-1]
-        self.trials, self.epoch = trial.number, 0
         settings = "  ".join(f"{name} {short(value)}" for name, value in trial.settings.items())
         how = {
             "finished": "best" if tuning.finished and tuning.best is trial else "",
@@ -65,24 +61,25 @@ class TuningDisplay(Bar, Watch):
         }[trial.state]
         number = f"trial {trial.number:{len(str(self.of))}}/{self.of}"
         line = f"{number}  MRR {_mrr(trial):6}  {settings}  {trial.seconds:.1f} s  {how}"
-        self._say(line.rstrip())
-        self._update_best(tuning)
-        self._show(0.0)
+        self.say(line.rstrip())
+        self._count(tuning)
+        self._show()
 
     def stopped(self, out: Path) -> None:
         done = f"{self.trials} of {self.of} trials are kept in {out}"
-        self._say(f"{done}; the same command continues there")
+        self.say(f"{done}; the same command continues there")
 
-    def _update_best(self, tuning: Tuning) -> None:
+    def _count(self, tuning: Tuning) -> None:
+        self.trials, self.epoch = len(tuning.trials), 0
         if tuning.finished:
             self.best = f"  best {tuning.best.mrr:.4f} (trial {tuning.best.number})"
 
-    def _say(self, line: str, style: str = "") -> None:
+    def say(self, line: str, style: str = "") -> None:
         self.console.print(Text(visible(line)), style=style, soft_wrap=True)
 
-    def _show(self, epochs: float) -> None:
+    def _show(self, part: float = 0.0) -> None:
         """Count the trials of this process alone: earlier trials took none of its time."""
-        done = self.trials - self.before + (epochs / self.epochs if self.epochs else 0.0)
+        done = self.trials - self.before + (self.epoch + part) / max(1, self.epochs)
         now = f"trial {min(self.trials + 1, self.of)}/{self.of}"
         latest = f"{now}  epoch {self.epoch}/{self.epochs}{self.mrr}{self.best}"
         self.show(done, float(self.of - self.before), latest)
@@ -102,25 +99,21 @@ def show_space(space: Space) -> None:
 
 
 def show_tuning(tuning: Tuning, as_json: bool) -> None:
-    """Print the best trials, the importances, and the command that trains with the best."""
     assert tuning.path is not None
     best = tuning.best  # an error if no trial finished, before anything is printed
     command = f"nscaching train --config {shlex.quote(str(tuning.path / BEST))}"
     shares, marginals = tuning.importance(), tuning.marginals()
     if as_json:
-        values = {
+        report = {
             "out": str(tuning.path),
             "best": dataclasses.asdict(best),
             "config": tuning.best_config.to_dict(),
             "command": command,
             "importance": shares,
-            "marginals": {
-                name: [dataclasses.asdict(one) for one in found]
-                for name, found in marginals.items()
-            },
+            "marginals": marginals,
             "trials": [dataclasses.asdict(trial) for trial in tuning.trials],
         }
-        print_json(values)
+        print_json(report)
         return
     names = list(shares) or list(tuning.space)
     say(str(tuning))
@@ -136,8 +129,8 @@ def show_tuning(tuning: Tuning, as_json: bool) -> None:
     for name in names:
         share = f"{100 * shares[name]:.0f}%" if shares else "–"
         for one in marginals[name]:
-            figures = str(one.trials), f"{one.mean:.4f}", f"{one.best:.4f}"
-            rows.append([name, share, one.value, *figures])
+            figures = str(one["trials"]), f"{one['mean']:.4f}", f"{one['best']:.4f}"
+            rows.append([name, share, one["value"], *figures])
             name = share = ""  # only in the first row of a hyperparameter
     if not shares:
         say("(shares need some more trials)")

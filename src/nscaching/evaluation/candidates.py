@@ -3,33 +3,19 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from nscaching.data.graph import SPLITS, KnowledgeGraph
-from nscaching.data.index import AnswerIndex, Ids, Side
+from nscaching.data.index import AnswerIndex, Ids, Longs, Side
 from nscaching.errors import UserError
+from nscaching.evaluation import ranking
 from nscaching.evaluation.chunks import Chunks
-from nscaching.evaluation.ranking import (
-    BUDGET,
-    Floats,
-    Progress,
-    Ties,
-    id_tensor,
-    known_from,
-    metrics,
-    non_empty,
-    rank_among,
-    rows_by,
-    triples_of,
-)
+from nscaching.evaluation.ranking import Asked, Floats, metrics, rank_among, rows_by, triples_of
 from nscaching.models import Model
 
-# Tensors [pairs, relations, D] that the score of a triple holds at its peak.
-TEMPORARIES = 6
-# Bytes per entity and class at the peak: the scores, a copy, and two masks.
-SCORE_BYTES = 16
+TEMPORARIES = 6  # tensors [pairs, relations, D] that the score of a triple holds at its peak
+SCORE_BYTES = 16  # per entity and class at the peak: the scores, a copy, and two masks
 
 
 def evaluate_relations(
@@ -38,28 +24,24 @@ def evaluate_relations(
     split: str = "test",
     *,
     filtered: bool = True,
-    ties: Ties = "realistic",
-    budget: int = BUDGET,
-    progress: Progress | None = None,
+    ties: ranking.Ties = "realistic",
+    budget: int = ranking.BUDGET,
+    progress: ranking.Progress | None = None,
 ) -> dict[str, Any]:
     """Rank the relation of each triple of a split; report the metrics overall and by relation.
 
     Filtered: other relations known between the two entities, in any split, do not count.
     """
-    head, relation, tail = non_empty(graph, split).T
-    device = model.entity.device
-    known = None
+    head, relation, tail = ranking.non_empty(graph, split).T
+    index = None
     if filtered:
         h, r, t = np.concatenate([graph.split(s) for s in SPLITS]).T
         index = AnswerIndex.build(h, t, r, len(graph.entities))
-        known = known_from(index, head, tail, device)
-    heads, tails = id_tensor(head, device), id_tensor(tail, device)
     width = max(model.entity[0].numel(), model.relation[0].numel())
     piece = max(1, budget // (4 * TEMPORARIES * width))  # (entity pair, relation) at once
     ranks = rank_among(
-        lambda some: _scores(model, heads[some], tails[some], piece),
-        id_tensor(relation, device),
-        known,
+        lambda heads, tails: _scores(model, heads, tails, piece),
+        Asked(head, tail, relation, index, model.entity.device),
         Chunks(max(1, piece // model.relations)),
         progress,
     ).resolve(ties)
@@ -67,16 +49,9 @@ def evaluate_relations(
         graph.relations[r]: {"triples": len(rows), **metrics(ranks[rows])}
         for r, rows in rows_by(relation)
     }
-    return {
-        "task": "relations",
-        "split": split,
-        "filtered": filtered,
-        "ties": ties,
-        "candidates": len(graph.relations),
-        "triples": len(ranks),
-        **metrics(ranks),
-        "by_relation": by_relation,
-    }
+    asked = {"task": "relations", "split": split, "filtered": filtered, "ties": ties}
+    counts = {"candidates": len(graph.relations), "triples": len(ranks)}
+    return {**asked, **counts, **metrics(ranks), "by_relation": by_relation}
 
 
 def _scores(model: Model, head: Tensor, tail: Tensor, piece: int) -> Tensor:
@@ -88,7 +63,7 @@ def _scores(model: Model, head: Tensor, tail: Tensor, piece: int) -> Tensor:
 
 
 def classify_entities(
-    model: Model, graph: KnowledgeGraph, relation: int, split: str = "test", budget: int = BUDGET
+    model: Model, graph: KnowledgeGraph, relation: int, split: str = "test"
 ) -> dict[str, Any]:
     """Rank the classes of each x in the triples (x, relation, class) of a split.
 
@@ -99,14 +74,13 @@ def classify_entities(
     train, asked = (triples_of(graph, relation, (s,)) for s in ("train", split))
     classes, sizes = np.unique(train[:, 2], return_counts=True)
     if len(classes) < 2:
-        few = "no classes" if not len(classes) else "one class only"
-        raise UserError(f"relation {name!r} has {few} in training: there is nothing to choose")
+        raise UserError(f"relation {name!r} has fewer than two classes in training to choose from")
     if not len(asked):
         raise UserError(f"relation {name!r} has no triples in the {split} split")
     seen = np.isin(asked[:, 2], classes)
     ranks, common = np.full((2, len(asked)), len(classes) + 1.0)
     if seen.any():
-        ranks[seen], common[seen] = _rank(model, graph, asked[seen], classes, sizes, budget)
+        ranks[seen], common[seen] = _rank(model, graph, asked[seen], classes, sizes)
     by_class = {
         graph.entities[entity]: {
             "label": graph.label(entity),
@@ -132,38 +106,27 @@ def classify_entities(
 
 
 def _rank(
-    model: Model,
-    graph: KnowledgeGraph,
-    asked: Ids,
-    classes: Ids,
-    sizes: npt.NDArray[np.int64],
-    budget: int,
-) -> list[Floats]:
+    model: Model, graph: KnowledgeGraph, asked: Ids, classes: Ids, sizes: Longs
+) -> tuple[Floats, Longs]:
     """Rank the tails of triples [n, 3] among the classes: by the model, and by frequency."""
-    device = model.entity.device
-    anchor, relation, _ = id_tensor(asked, device).unbind(1)
+    number = np.full(len(graph.entities), -1, dtype=np.int32)  # of a class among the classes
+    number[classes] = np.arange(len(classes))
     known = triples_of(graph, asked[0, 1])
-    known = known[np.isin(known[:, 2], classes)]
-    number = np.searchsorted(classes, known[:, 2]).astype(np.int32)
-    index = AnswerIndex.build(known[:, 0], known[:, 1], number, len(graph.relations))
-    others = known_from(index, asked[:, 0], asked[:, 1], device)
-    every = id_tensor(classes, device)
-    # Ranks instead of counts: then classes of equal size do not tie.
-    place = id_tensor(np.argsort(np.argsort(-sizes, kind="stable")), device)
+    head, relation, tail = known[number[known[:, 2]] >= 0].T
+    index = AnswerIndex.build(head, relation, number[tail], len(graph.relations))
+    heads, relations, true = asked[:, 0], asked[:, 1], number[asked[:, 2]]
+    every = ranking.id_tensor(classes, model.entity.device)
 
-    def score(some: slice) -> Tensor:
-        candidates = every.expand(len(anchor[some]), -1)
-        return model.score_candidates(Side.TAIL, anchor[some], relation[some], candidates)
+    def score(head: Tensor, relation: Tensor) -> Tensor:
+        return model.score_candidates(Side.TAIL, head, relation, every.expand(len(head), -1))
 
-    def frequency(some: slice) -> Tensor:
-        return -place.float().repeat(len(anchor[some]), 1)
-
-    chunk = max(1, budget // (SCORE_BYTES * len(classes)))
-    true = id_tensor(np.searchsorted(classes, asked[:, 2]), device)
-    return [
-        rank_among(by, true, others, Chunks(chunk)).resolve("realistic")
-        for by in (score, frequency)
-    ]
+    queries = Asked(heads, relations, true, index, every.device)
+    chunks = Chunks(max(1, ranking.BUDGET // (SCORE_BYTES * len(classes))))
+    # Places instead of counts: then classes of equal size do not tie.
+    place = np.argsort(np.argsort(-sizes, kind="stable"))
+    row, other = index.known(heads, relations)
+    left_out = np.bincount(row[place[other] < place[true[row]]], minlength=len(true))
+    return rank_among(score, queries, chunks).resolve("realistic"), 1 + place[true] - left_out
 
 
 def _figures(ranks: Floats) -> dict[str, float]:

@@ -22,8 +22,7 @@ class Chunks:
     """Goes through rows in chunks; when memory runs out, in chunks of half the size."""
 
     def __init__(self, size: int, what: str = "queries") -> None:
-        self.size = self._asked = size
-        """Rows of a chunk; fewer after a shortage."""
+        self.size = self._asked = size  # rows of a chunk; fewer after a shortage
         self.what = what
 
     def over(self, total: int, work: Callable[[slice], T]) -> Iterator[tuple[slice, T]]:
@@ -41,18 +40,13 @@ class Chunks:
                 yield some, done
                 continue
             # After the except block: the frames of the error hold no memory any more.
-            self._halve(some.stop - some.start)
-
-    def _halve(self, tried: int) -> None:
-        if tried == 1:
-            one = {"queries": "query", "triples": "triple", "entities": "entity"}[self.what]
-            raise UserError(f"not enough memory for even one {one} at a time")
-        if self.size >= self._asked:  # said once
-            warnings.warn(
-                f"not enough memory for {tried:,} {self.what} at once: going on with fewer",
-                stacklevel=4,
-            )
-        self.size = tried // 2
-        torch = sys.modules.get("torch")
-        if torch is not None and torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
+            tried = some.stop - begin
+            if tried == 1:
+                raise UserError(f"not enough memory for even one of the {self.what} at a time")
+            if self.size >= self._asked:  # said once
+                line = f"not enough memory for {tried:,} {self.what} at once: going on with fewer"
+                warnings.warn(line, stacklevel=3)
+            self.size = tried // 2
+            torch = sys.modules.get("torch")
+            if torch is not None and torch.cuda.is_initialized():
+                torch.cuda.empty_cache()

@@ -34,8 +34,7 @@ class Thresholds:
     """A triple counts as true if its score is at least the threshold of its relation."""
 
     by_relation: dict[int, float]
-    fallback: float
-    """For relations without validation triples."""
+    fallback: float  # for relations without validation triples
 
     def of(self, relations: Ids) -> Floats:
         """Return the threshold of each relation id [n]."""
@@ -87,14 +86,10 @@ def with_negatives(
     return Labelled(made, truth, f"made by seed {NEGATIVE_SEED}")
 
 
-def score_triples(model: Model, triples: Ids, piece: int = 65536) -> Floats:
+def score_triples(model: Model, triples: Ids) -> Floats:
     """Score triples [n, 3]."""
-    columns = id_tensor(triples, model.entity.device)
-
-    def score(some: slice) -> Tensor:
-        return model.score(*columns[some].unbind(1))
-
-    return row_by_row(len(columns), score, "triples", piece)
+    ids = id_tensor(triples, model.entity.device)
+    return row_by_row(ids, lambda some: model.score(*some.unbind(1)), "triples")
 
 
 def fitted_thresholds(model: Model, graph: KnowledgeGraph) -> Thresholds:
@@ -103,7 +98,6 @@ def fitted_thresholds(model: Model, graph: KnowledgeGraph) -> Thresholds:
 
 
 def fit_thresholds(scores: Floats, truth: Truth, relations: Ids) -> Thresholds:
-    """Fit the threshold of the best accuracy for each relation and over all."""
     by_relation = {r: best_threshold(scores[rows], truth[rows]) for r, rows in rows_by(relations)}
     return Thresholds(by_relation, best_threshold(scores, truth))
 
@@ -127,7 +121,6 @@ def best_threshold(scores: Floats, truth: Truth) -> float:
 
 
 def judgement(said: Truth, truth: Truth) -> dict[str, Any]:
-    """Return the accuracy of what was said, and the four counts behind it."""
     return {
         "accuracy": float((said == truth).mean()),
         "true_positives": int((said & truth).sum()),
@@ -196,13 +189,10 @@ def labelled_pairs(graph: KnowledgeGraph, split: str, relation: int) -> Labelled
         of = given.triples[:, 1] == relation
         pairs = Labelled(given.triples[of], given.truth[of], given.origin)
     else:
-        group = _groups(graph, relation)
-
-        def different(pair: Ids, column: int, seen: Ids) -> Ids:
-            left: Ids = seen[group[seen] != group[pair[2 - column]]]
-            return left
-
-        pairs = with_negatives(graph, triples_of(graph, relation, (split,)), different)
+        triples, group = triples_of(graph, relation, (split,)), _groups(graph, relation)
+        pairs = with_negatives(
+            graph, triples, lambda pair, at, seen: seen[group[seen] != group[pair[2 - at]]]
+        )
     yes = int(pairs.truth.sum())
     if not yes or yes == len(pairs.truth):
         raise UserError(
@@ -213,25 +203,22 @@ def labelled_pairs(graph: KnowledgeGraph, split: str, relation: int) -> Labelled
 
 
 def _groups(graph: KnowledgeGraph, relation: int) -> npt.NDArray[np.int64]:
-    """Return for each entity [|E|] the number of its group: known pairs join their entities."""
-    parent = list(range(len(graph.entities)))
-
-    def root(entity: int) -> int:
-        while parent[entity] != entity:
-            parent[entity] = entity = parent[parent[entity]]
-        return entity
-
-    for head, _, tail in triples_of(graph, relation).tolist():
-        parent[root(head)] = root(tail)
-    return np.array([root(entity) for entity in range(len(parent))], dtype=np.int64)
+    """Return for each entity [|E|] the least entity of its group: known pairs join groups."""
+    group = np.arange(len(graph.entities))
+    head, _, tail = triples_of(graph, relation).T
+    while (group[head] != group[tail]).any():
+        least = np.minimum(group[head], group[tail])
+        for side in (head, tail):
+            np.minimum.at(group, group[side], least)
+        group = group[group]  # long chains end after few rounds
+    return group
 
 
-def similarity(model: Model, triples: Ids, piece: int = 65536) -> Floats:
+def similarity(model: Model, triples: Ids) -> Floats:
     """Return the cosine of head and tail of triples [n, 3]."""
-    columns = id_tensor(triples[:, [0, 2]], model.entity.device)
 
-    def cosine(some: slice) -> Tensor:
-        head, tail = (model.entity_rows(ids).double() for ids in columns[some].unbind(1))
+    def cosine(pairs: Tensor) -> Tensor:
+        head, tail = (model.entity_rows(ids).double() for ids in pairs.unbind(1))
         return (F.normalize(head, dim=-1) * F.normalize(tail, dim=-1)).sum(-1)
 
-    return row_by_row(len(columns), cosine, "triples", piece)
+    return row_by_row(id_tensor(triples[:, [0, 2]], model.entity.device), cosine, "triples")

@@ -12,7 +12,7 @@ from nscaching.data.graph import SPLITS, KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import UserError, flag
 from nscaching.evaluation.classify import fitted_thresholds, score_triples
-from nscaching.evaluation.ranking import Floats, row_by_row
+from nscaching.evaluation.ranking import row_by_row
 from nscaching.models import Model, finite
 
 Known = Literal["hide", "mark"]
@@ -86,13 +86,11 @@ def known_answers(
 ) -> dict[int, str]:
     """Return the known answers to a triple with one gap, and the split that holds each."""
     gap = [h, r, t].index(None)
+    given = {column: value for column, value in enumerate((h, r, t)) if value is not None}
     found: dict[int, str] = {}
     for split in reversed(SPLITS):  # of several splits, the first one is named
         triples = graph.split(split)
-        match = np.ones(len(triples), dtype=bool)
-        for column, value in enumerate((h, r, t)):
-            if value is not None:
-                match &= triples[:, column] == value
+        match = np.logical_and(*(triples[:, column] == given[column] for column in given))
         found |= dict.fromkeys(triples[match, gap].tolist(), split)
     return found
 
@@ -115,11 +113,22 @@ def neighbours(run: Trained, name: str, top: int = 10, by: By = "cosine") -> dic
     """
     _check_top(top)
     check_type(flag("by"), By, by)
-    graph, entity = run.graph, run.graph.entity_id(name)
-    nearness = _nearness(run.model, entity, by)
-    order = np.argsort(-nearness, kind="stable")  # equally near ones in the order of their ids
+    model, graph = run.model, run.graph
+    entity = graph.entity_id(name)
+    everyone = torch.arange(model.entities, device=model.entity.device)
+
+    def compare(some: Tensor) -> Tensor:
+        own, rows = (model.entity_rows(ids).double() for ids in (everyone[[entity]], some))
+        if by == "distance":
+            distance: Tensor = torch.linalg.vector_norm(rows - own, dim=-1)
+            return distance
+        # Not a matrix product: that rounds a row by its place, and equal ones must stay equal.
+        return (F.normalize(rows, dim=-1) * F.normalize(own, dim=-1)).sum(-1)
+
+    found = row_by_row(everyone, compare, "entities")
+    # Equally near entities in the order of their ids.
+    order = np.argsort(found if by == "distance" else -found, kind="stable")
     nearest = order[order != entity][:top].tolist()
-    sign = 1 if by == "cosine" else -1
     return {
         "entity": graph.entities[entity],
         "label": graph.label(entity),
@@ -129,26 +138,11 @@ def neighbours(run: Trained, name: str, top: int = 10, by: By = "cosine") -> dic
                 "rank": rank,
                 "name": graph.entities[other],
                 "label": graph.label(other),
-                by: sign * float(nearness[other]),
+                by: float(found[other]),
             }
             for rank, other in enumerate(nearest, 1)
         ],
     }
-
-
-def _nearness(model: Model, entity: int, by: By, piece: int = 65536) -> Floats:
-    """Return for all entities [|E|] the cosine, or the distance with a minus."""
-    everyone = torch.arange(model.entities, device=model.entity.device)
-
-    def near(some: slice) -> Tensor:
-        own, rows = (model.entity_rows(everyone[ids]).double() for ids in ([entity], some))
-        if by == "distance":
-            distance: Tensor = torch.linalg.vector_norm(rows - own, dim=-1)
-            return -distance
-        # Not a matrix product: that rounds a row by its place, and equal ones must stay equal.
-        return (F.normalize(rows, dim=-1) * F.normalize(own, dim=-1)).sum(-1)
-
-    return row_by_row(len(everyone), near, "entities", piece)
 
 
 def _check_top(top: int) -> None:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,17 +17,16 @@ from nscaching.evaluation.chunks import Chunks
 from nscaching.kernels import Kernels, Known, choose_kernels
 from nscaching.models import DIVERGED, Model, finite
 
-Progress = Callable[[int, int], None]
-
+Device = torch.device | str
+Progress = Callable[[int, int], None]  # receives (queries done, queries in all)
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 Rows = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]
 
 METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@10")
 
-BUDGET = 512 << 20
-"""Bytes for the scores of one chunk of queries, temporaries included."""
-
+BUDGET = 512 << 20  # bytes for the scores of one chunk of queries, temporaries included
+PIECE = 65536  # triples or entities whose rows are gathered at once
 # Peak bytes per query and entity, for forms that score relation by relation: the scores of each
 # relation (4), joined (4), in the order of the queries (4), and times a weight (4).
 SCORE_BYTES = 16
@@ -41,12 +41,11 @@ class Ranks:
 
     def resolve(self, ties: Ties) -> Floats:
         """Return one rank of each answer; realistic is the mean of the two."""
-        if ties not in get_args(Ties):
-            raise unknown("way to rank ties", ties, get_args(Ties))
-        if ties == "realistic":
-            return (self.optimistic + self.pessimistic) / 2
-        found = self.optimistic if ties == "optimistic" else self.pessimistic
-        return found.astype(np.float64)
+        low, high = self.optimistic.astype(np.float64), self.pessimistic.astype(np.float64)
+        found = {"realistic": (low + high) / 2, "optimistic": low, "pessimistic": high}
+        if ties not in found:
+            raise unknown("way to rank ties", ties, found)
+        return found[ties]
 
 
 def chunk_size(model: Model, budget: int = BUDGET) -> int:
@@ -57,6 +56,20 @@ def chunk_size(model: Model, budget: int = BUDGET) -> int:
     return max(1, budget // (per_score * model.entities))
 
 
+class Asked:
+    """Queries of two ids each, on a device, with the true answers and, by an index, all known."""
+
+    def __init__(
+        self, first: Ids, second: Ids, answer: Ids, index: AnswerIndex | None, device: Device
+    ) -> None:
+        self.first, self.second = id_tensor(first, device), id_tensor(second, device)
+        self.answer = id_tensor(answer, device)
+        self.known: Known | None = None
+        if index is not None:
+            start, end = (id_tensor(run, device) for run in index.runs(first, second))
+            self.known = Known(start, end, torch.from_numpy(index.answers).to(device))
+
+
 class Queries:
     """Both queries of some triples on a device, with their known answers.
 
@@ -64,41 +77,23 @@ class Queries:
     """
 
     def __init__(
-        self,
-        graph: KnowledgeGraph,
-        triples: Ids,
-        filtered: bool = True,
-        device: torch.device | str = "cpu",
+        self, graph: KnowledgeGraph, triples: Ids, filtered: bool = True, device: Device = "cpu"
     ) -> None:
         # Sorted by relation: shifted forms make a table for each relation of a chunk.
         self.order = np.argsort(triples[:, 1], kind="stable")
         head, relation, tail = triples[self.order].T
-        self.relation = id_tensor(relation, device)
-        self.most = 0
-        """Queries that fitted into memory at once in the last ranking; 0 before the first."""
-        self.anchor: dict[Side, Tensor] = {}
-        self.answer: dict[Side, Tensor] = {}
-        self.known: dict[Side, Known] = {}
-        """Empty if known answers count too."""
+        self.most = len(triples)  # queries that fitted into memory at once in the last ranking
+        self.sides: dict[Side, Asked] = {}
         for side in Side:
             anchor, answer = side.query(head, tail)
-            self.anchor[side] = id_tensor(anchor, device)
-            self.answer[side] = id_tensor(answer, device)
-            if filtered:
-                self.known[side] = known_from(graph.filter_index[side], anchor, relation, device)
-
-    def __len__(self) -> int:
-        return len(self.relation)
+            index = graph.filter_index[side] if filtered else None
+            self.sides[side] = Asked(anchor, relation, answer, index, device)
+        # One tensor of relations serves both sides.
+        self.sides[Side.TAIL].second = self.sides[Side.HEAD].second
 
 
-def id_tensor(ids: npt.NDArray[Any], device: torch.device | str) -> Tensor:
+def id_tensor(ids: npt.NDArray[Any], device: Device) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(ids)).long().to(device)
-
-
-def known_from(index: AnswerIndex, first: Ids, second: Ids, device: torch.device | str) -> Known:
-    """Return the known answers of queries that consist of two ids each."""
-    start, end = (id_tensor(run, device) for run in index.runs(first, second))
-    return Known(start, end, torch.from_numpy(index.answers).to(device))
 
 
 @torch.no_grad()
@@ -110,26 +105,19 @@ def rank(
     progress: Progress | None = None,
     kernels: Kernels | None = None,
 ) -> dict[Side, Ranks]:
-    """Rank the true head and the true tail of each triple among all entities.
-
-    ``progress`` receives (queries done, queries in all).
-    """
+    """Rank the true head and the true tail of each triple among all entities."""
     kernels = kernels or choose_kernels("auto", model.entity.device)
-    chunks = Chunks(min(chunk_size(model, budget), queries.most or len(queries)))
+    chunks = Chunks(min(chunk_size(model, budget), queries.most))
     ranks: dict[Side, Ranks] = {}
     place = np.argsort(queries.order)
-    for side in Side:
 
-        def score(some: slice, side: Side = side) -> Tensor:
-            anchor, relation = queries.anchor[side][some], queries.relation[some]
-            return kernels.score_all(model, side, anchor, relation)
+    def report(done: int, of: int) -> None:
+        if progress is not None:
+            progress(len(ranks) * of + done, 2 * of)
 
-        def report(done: int, of: int) -> None:
-            if progress is not None:
-                progress(len(ranks) * of + done, 2 * of)
-
-        known = queries.known.get(side)
-        found = rank_among(score, queries.answer[side], known, chunks, report, kernels)
+    for side, asked in queries.sides.items():
+        score = partial(kernels.score_all, model, side)
+        found = rank_among(score, asked, chunks, report, kernels)
         ranks[side] = Ranks(found.optimistic[place], found.pessimistic[place])
     queries.most = chunks.size
     return ranks
@@ -137,29 +125,29 @@ def rank(
 
 @torch.no_grad()
 def rank_among(
-    score: Callable[[slice], Tensor],
-    answer: Tensor,
-    known: Known | None,
+    score: Callable[[Tensor, Tensor], Tensor],
+    asked: Asked,
     chunks: Chunks,
     progress: Progress | None = None,
     kernels: Kernels | None = None,
 ) -> Ranks:
-    """Rank the answer [n] of each query among its candidates.
+    """Rank the true answer of each query among its candidates.
 
-    ``score`` returns the scores [some, candidates] of some queries. Filtered: ``known`` answers
-    other than the true one do not count. ``progress`` receives (queries done, queries in all).
+    ``score`` returns the scores [some, candidates] of some queries, given their two ids. Known
+    answers other than the true one do not count.
     """
-    kernels = kernels or Kernels()
+    kernels, known, total = kernels or Kernels(), asked.known, len(asked.answer)
 
     def count(some: slice) -> Tensor:
         others = known and Known(known.start[some], known.end[some], known.answers)
-        return kernels.count(score(some), answer[some], others)
+        scores = score(asked.first[some], asked.second[some])
+        return kernels.count(scores, asked.answer[some], others)
 
     parts = []
-    for some, found in chunks.over(len(answer), count):
+    for some, found in chunks.over(total, count):
         parts.append(found)
         if progress is not None:
-            progress(some.stop, len(answer))
+            progress(some.stop, total)
     above, level, non_finite = torch.cat(parts, dim=1).cpu().numpy()  # [3, n]
     if non_finite.any():
         raise Diverged(DIVERGED)
@@ -168,8 +156,6 @@ def rank_among(
 
 def metrics(ranks: Floats) -> dict[str, float]:
     """Return MRR, MR and Hit@k of some ranks; Hit@k counts rank ≤ k."""
-    if not len(ranks):
-        raise UserError("there are no triples to rank")
     found = {"mrr": float(np.mean(1 / ranks)), "mr": float(np.mean(ranks))}
     return found | {f"hits@{k}": float(np.mean(ranks <= k)) for k in (1, 3, 10)}
 
@@ -217,10 +203,11 @@ def rows_by(ids: Ids) -> Iterator[tuple[int, Rows]]:
 
 
 @torch.no_grad()
-def row_by_row(total: int, work: Callable[[slice], Tensor], what: str, most: int) -> Floats:
-    """Return the finite numbers that work(some) returns for some rows, of all rows [total]."""
-    chunks = Chunks(max(1, min(most, total)), what)
-    parts = [part.double().cpu() for _, part in chunks.over(total, work)]
+def row_by_row(ids: Tensor, work: Callable[[Tensor], Tensor], what: str) -> Floats:
+    """Return the finite numbers that ``work`` returns for some rows of ids, of all rows [n]."""
+    chunks = Chunks(max(1, min(PIECE, len(ids))), what)
+    done = chunks.over(len(ids), lambda some: work(ids[some]))
+    parts = [part.double().cpu() for _, part in done]
     return finite(torch.cat([torch.empty(0, dtype=torch.float64), *parts])).numpy()
 
 

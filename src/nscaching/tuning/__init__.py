@@ -17,10 +17,7 @@ if TYPE_CHECKING:
     from nscaching.tuning.result import Tuning
     from nscaching.tuning.search import Watch
 
-__all__ = ["EPOCHS", "require_optuna", "tune"]
-
-EPOCHS = 100
-"""Epochs of a trial, unless the settings name another number."""
+EPOCHS = 100  # of a trial, unless the settings name another number
 
 
 def tune(

@@ -19,7 +19,7 @@ from nscaching.tuning.space import short
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from nscaching.tuning.result import Trial, Tuning
+    from nscaching.tuning.result import Tuning
 
 BLUE, ORANGE, GREEN, *_ = COLOURS
 GREY = "#9A9A9A"
@@ -75,8 +75,9 @@ def _importances(axes: Axes, shares: dict[str, float]) -> None:
 def _course(axes: Axes, tuning: Tuning) -> None:
     axes.set_title("course of the search", fontsize=10, loc="left")
     numbers = [trial.number for trial in tuning.trials]
-    best = _best_so_far(tuning.trials)
-    axes.step(numbers, best, where="post", color=GREEN, label="best so far")
+    finished = (trial.mrr if trial.state == "finished" else 0.0 for trial in tuning.trials)
+    best_so_far = list(accumulate(finished, max))
+    axes.step(numbers, best_so_far, where="post", color=GREEN, label="best so far")
     _trials(axes, tuning, numbers)
     axes.set_xlabel("trial")
     axes.set_ylabel("validation MRR")
@@ -85,10 +86,6 @@ def _course(axes: Axes, tuning: Tuning) -> None:
         ncols=5, loc="lower right", bbox_to_anchor=(1, 1), fontsize=8, frameon=False,
         columnspacing=1, handletextpad=0.3,
     )  # fmt: skip
-
-
-def _best_so_far(trials: Sequence[Trial]) -> list[float]:
-    return list(accumulate((t.mrr if t.state == "finished" else 0.0 for t in trials), max))
 
 
 def _slice(axes: Axes, tuning: Tuning, name: str) -> None:
@@ -100,10 +97,8 @@ def _slice(axes: Axes, tuning: Tuning, name: str) -> None:
         axes.set_xticks(range(len(labels)), labels, fontsize=8)
         axes.set_xlim(-0.5, len(labels) - 0.5)
         found = np.array([part.choices.index(trial.settings[name]) for trial in tuning.trials])
-        mrr = np.array([trial.mrr for trial in tuning.trials])
-        for place in np.unique(found):
-            mean = mrr[found == place].mean()
-            axes.hlines(mean, place - 0.32, place + 0.32, color=BLUE, alpha=0.5, lw=1.5)
+        for place, one in zip(np.unique(found), tuning.marginals()[name], strict=True):
+            axes.hlines(one["mean"], place - 0.32, place + 0.32, color=BLUE, alpha=0.5, lw=1.5)
         # Beside each other, so that trials with equal MRR are seen.
         places = found + np.resize([0.0, 0.16, -0.16, 0.08, -0.08], len(found))
     elif part.log:

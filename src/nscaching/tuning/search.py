@@ -1,17 +1,29 @@
-"""The search: trials one after the other, each a training run judged by validation MRR."""
+"""The search: trials one after the other, each a training run judged by validation MRR.
 
+Optuna's study of the search is kept in a journal on disk, which outlives a killed process.
+"""
+
+import json
 import math
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 import torch
-from optuna.trial import TrialState
+from optuna.distributions import BaseDistribution
+from optuna.samplers import RandomSampler, TPESampler
+from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState
 
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError, flag, user_path
+from nscaching.files import FolderLock, read_lines, regular_file, writing
 from nscaching.kernels.dispatch import choose_device
 from nscaching.models import MODELS
 from nscaching.runs.folder import Record, RunFolder
@@ -20,10 +32,18 @@ from nscaching.training.listener import Listener, Stage
 from nscaching.training.objective import choose_objective
 from nscaching.training.train import absolute_starts, train, with_settings
 from nscaching.tuning import EPOCHS
-from nscaching.tuning.result import FAILED, Tuning, trials_of
-from nscaching.tuning.space import STARTS, as_toml, make_space, size
-from nscaching.tuning.study import check_folder, ended, open_study
+from nscaching.tuning.result import FAILED, Tuning
+from nscaching.tuning.space import STARTS, Space, as_toml, make_space, size
 
+JOURNAL = "study.journal"
+NAME = "tuning"
+SEARCH = "search"  # attribute of the study: data, space and settings of the search
+
+# A trial is judged after some of its epochs (a low learning rate starts slowly), against the
+# median of the finished trials at the same epoch, and only after some trials finished.
+WARM_UP, FINISHED_FIRST = 0.3, 5
+RANDOM_FIRST = 10  # points before TPE has something to learn from
+REDRAWS = 8
 # A search may continue on another device: these settings do not identify the search.
 PLACE = ("device", "kernels", "threads")
 
@@ -83,36 +103,67 @@ class Search:
         tuning = Tuning(self.config, self.space, graph, path=self.out)
         total = int(min(self.trials, math.prod(size(part) for part in self.space.values())))
         seen = graph.hide_test()
-        with open_study(self.out, self.space, self.config, self._identity(graph)) as study:
-            tuning.trials = trials_of(ended(study))
-            tuning.write()
+        with self._study(graph) as study:
+            tuning.update(ended(study))
             watch.begin_search(tuning, total)
             while len(tuning.trials) < total:
-                trial = study.ask(dict(self.space))
-                try:
-                    _run_trial(seen, study, trial, tuning, watch)
-                except BaseException:  # such as Ctrl-C: the same point is trained again later
-                    study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
-                    raise
-                tuning.trials = trials_of(ended(study))
-                tuning.write()
+                # A trial that Ctrl-C or a bug ends stays open: its point is trained again later.
+                _run_trial(seen, study, tuning, watch)
+                tuning.update(ended(study))
                 watch.end(tuning)
         return tuning
 
-    def _identity(self, graph: KnowledgeGraph) -> dict[str, Any]:
-        """Return what must be equal for a search to continue in its folder."""
-        settings, left_out = self.config.to_dict(), {*self.space, *PLACE}
-        return {
-            "data": {"fingerprint": graph.fingerprint},
-            "space": {name: as_toml(part) for name, part in self.space.items()},
-            "settings": {name: settings[name] for name in settings if name not in left_out},
-        }
+    @contextmanager
+    def _study(self, graph: KnowledgeGraph) -> Iterator[optuna.Study]:
+        """Make the study of the folder, or load it if it is of the same search; else in memory.
+
+        The folder is locked until the study is closed.
+        """
+        if (path := self.out) is None:
+            yield self._load(InMemoryStorage())
+            return
+        check_folder(path)
+        journal = path.resolve() / JOURNAL
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+            lock = FolderLock(path)
+        try:
+            _repair(journal)
+            # This process holds the folder. Optuna's own lock file would outlive a killed process.
+            no_lock: Any = threading.Lock()
+            study = self._load(JournalStorage(JournalFileBackend(str(journal), no_lock)))
+            # What must be equal for a search to continue in its folder.
+            settings, left_out = self.config.to_dict(), {*self.space, *PLACE}
+            search = {
+                "data": {"fingerprint": graph.fingerprint},
+                "space": {name: as_toml(part) for name, part in self.space.items()},
+                "settings": {name: settings[name] for name in settings if name not in left_out},
+            }
+            if SEARCH not in study.user_attrs:
+                study.set_user_attr(SEARCH, search)
+            _check_same(path, study.user_attrs[SEARCH], search)
+            for trial in study.get_trials(deepcopy=False):
+                # The settings of a stranger's trial, such as a model, might name code.
+                foreign = not trial.distributions.items() <= self.space.items()
+                if foreign or trial.state == TrialState.WAITING:
+                    raise UserError(f"{journal}: trial {trial.number} is not of this search")
+                if trial.state == TrialState.RUNNING:  # its process ended
+                    study.tell(trial.number, state=TrialState.FAIL)
+            yield study
+        finally:
+            lock.release()
+
+    def _load(self, storage: BaseStorage) -> optuna.Study:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        if not storage.get_all_studies():
+            optuna.create_study(study_name=NAME, storage=storage, direction="maximize")
+        sampler, late = FreshPoints(self.space, self.config.seed), WARM_UP * self.config.epochs
+        pruner = optuna.pruners.MedianPruner(FINISHED_FIRST, math.ceil(late))
+        return optuna.load_study(study_name=NAME, storage=storage, sampler=sampler, pruner=pruner)
 
 
-def _run_trial(
-    graph: KnowledgeGraph, study: optuna.Study, trial: optuna.Trial, tuning: Tuning, watch: Watch
-) -> None:
-    """Train once, and tell the study the result."""
+def _run_trial(graph: KnowledgeGraph, study: optuna.Study, tuning: Tuning, watch: Watch) -> None:
+    trial = study.ask(dict(tuning.space))
 
     class Trial(Listener):
         def announce(self, text: str) -> None:
@@ -131,8 +182,7 @@ def _run_trial(
     try:
         config = tuning.configure(trial.params)
         watch.start(config)
-        run = train(graph, config, listener=Trial())
-        best = run.result("valid")
+        best = train(graph, config, listener=Trial()).result("valid")
         study.tell(trial, best["mrr"] if best else 0.0)
         return
     except optuna.TrialPruned:
@@ -142,3 +192,78 @@ def _run_trial(
     study.tell(trial, state=TrialState.PRUNED)
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def ended(study: optuna.Study) -> list[FrozenTrial]:
+    """Return the trials that were not interrupted.
+
+    Optuna learns from pruned trials and ignores failed ones. So a trial that diverged is stored
+    as pruned, with its reason as an attribute, and FAIL means interrupted.
+    """
+    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+
+
+class FreshPoints(TPESampler):
+    """TPE that tries no point twice.
+
+    The random numbers depend on the seed and on the number of earlier trials alone. So an
+    interrupted search continues with the points of an uninterrupted one.
+    """
+
+    def __init__(self, space: Space, seed: int) -> None:
+        super().__init__(seed=seed)
+        self.space, self.seed = space, seed
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        return dict(self.space)  # all hyperparameters together
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Return a new point: from TPE, or a random one where TPE repeats itself."""
+        tried = [before.params for before in ended(study)]
+        seeds = np.random.SeedSequence([self.seed, len(tried)]).generate_state(REDRAWS).tolist()
+        for draw, seed in enumerate(seeds):
+            # First the most promising of 24 candidates, then any promising one.
+            candidates = 1 if draw else 24
+            tpe = TPESampler(seed=seed, n_startup_trials=RANDOM_FIRST, n_ei_candidates=candidates)
+            point = tpe.sample_relative(study, trial, search_space)
+            if point and point not in tried:  # empty with few trials
+                return point
+        random = RandomSampler(seed=seeds[0])
+        while True:  # the search ends before the space is used up, so a new point exists
+            point = {
+                name: random.sample_independent(study, trial, name, part)
+                for name, part in search_space.items()
+            }
+            if point not in tried:
+                return point
+
+
+def check_folder(path: Path) -> None:
+    """Refuse a folder that holds something else than a search, or that cannot exist."""
+    with writing(path), suppress(FileNotFoundError):
+        path.stat()
+        if not (path / JOURNAL).is_file() and not (path.is_dir() and not any(path.iterdir())):
+            raise UserError(f"{path} exists and holds no search; choose another {flag('out')}")
+
+
+def _repair(journal: Path) -> None:
+    """Cut off an incomplete last line; refuse a file with lines that are not JSON objects."""
+    with writing(journal), regular_file(journal).open("ab+") as file:
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+    read_lines(journal, lambda line: isinstance(line, dict), "a journal")
+
+
+def _check_same(path: Path, known: dict[str, Any], search: dict[str, Any]) -> None:
+    search = json.loads(json.dumps(search))  # tuples become lists, as in the journal
+    for part, new in search.items():
+        old = known.get(part, {})
+        for name in {**old, **new}:
+            was, now = (values.get(name, "not in it") for values in (old, new))
+            if was != now:
+                what = f"another search, its {part}: {name} was {was} and is {now}"
+                raise UserError(f"{path} holds {what}; choose another {flag('out')}")

@@ -15,8 +15,7 @@ from nscaching.training.objective import choose_objective
 from nscaching.training.train import with_settings
 
 Part = CategoricalDistribution | FloatDistribution | IntDistribution
-Space = dict[str, Part]
-"""Choices or a range, by the name of the hyperparameter."""
+Space = dict[str, Part]  # choices or a range, by the name of the hyperparameter
 
 NAMED = ("paper", "wide")  # TOML files beside this file
 STARTS = ("pretrain", "generator_pretrain")  # checked, and made absolute, once
@@ -35,14 +34,7 @@ def size(part: Part) -> float:
     return part.high - part.low + 1 if isinstance(part, IntDistribution) else math.inf
 
 
-def contains(part: Part, value: Any) -> bool:  # noqa: ANN401
-    if isinstance(part, CategoricalDistribution):
-        return value in part.choices
-    return isinstance(value, int | float) and part.low <= value <= part.high
-
-
 def short(value: Any) -> str:  # noqa: ANN401
-    """Return a value of a setting as text, with three digits of a float."""
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
@@ -60,9 +52,8 @@ def make_space(
         return _parse(_that_matters(read_toml(path), config), str(path), config)
     path = user_path(asked)
     if path.suffix != ".toml" and not path.exists():
-        raise UserError(
-            f"{unknown(flag('space'), str(asked), NAMED)}, or a file of yours: FILE.toml"
-        )
+        known = unknown(flag("space"), str(asked), NAMED)
+        raise UserError(f"{known}, or a file of yours: FILE.toml")
     values = read_toml(path)
     if not trust:
         refuse_outside_code(path, values)

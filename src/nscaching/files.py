@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 
 PARTIAL = ".partial"
 LINE_LIMIT = 64 << 20  # bytes of a line of JSON; a name has at most 16 MiB
@@ -57,13 +57,15 @@ def replacing(path: Path, *, durable: bool = False, shared: bool = False) -> Ite
     If anything fails, ``path`` stays as it was and the unfinished file is removed: it takes room
     on a disk that may be full. A ``durable`` file survives a power cut. The unfinished file is
     called NAME.partial; in a folder ``shared`` with the user's files, that name may be taken, and
-    the next free one is used.
+    the next free one is used. Such a folder is made if it is missing.
     """
     partial = path.with_name(path.name + PARTIAL)
     if shared:
         partial = free_path(partial)
     try:
         with writing(path):
+            if shared:
+                path.parent.mkdir(parents=True, exist_ok=True)
             partial.unlink(missing_ok=True)  # a link of that name would lead elsewhere
             yield partial
             if durable:
@@ -97,6 +99,20 @@ def regular_file(path: Path) -> Path:
     if path.is_symlink() and not path.resolve().is_relative_to(path.parent.resolve()):
         raise UserError(f"{path} is a link that leads out of its folder")
     return path
+
+
+def refuse_existing(path: Path, named: str, overwrite: bool, hint: str = "") -> None:
+    """Refuse a path that exists, unless it may be overwritten; ``named`` is its parameter."""
+    if not overwrite and (path.exists() or path.is_symlink()):
+        choice = f"choose another {named}, or say {flag('overwrite', 'overwrite=True')}"
+        raise UserError(f"{path} exists already; {choice}{hint}")
+
+
+def check_new_file(path: Path, named: str, overwrite: bool) -> None:
+    """Refuse a folder, and a file that exists unless it may be overwritten."""
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; {named} names a file")
+    refuse_existing(path, named, overwrite)
 
 
 def free_path(path: Path) -> Path:

@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nscaching.files import replacing
 from nscaching.paper.figures._pages import Page, Panel, Table
 from nscaching.runs import plots
 from nscaching.runs.escaping import shorten, visible
@@ -63,14 +64,18 @@ def write(page: Page, png: Path, svg: Path, data: Path) -> None:
         else:
             _draw_panels(figure, page, rows, width / page.columns)
         figure.draw_without_rendering()  # ticks follow the first layout, and the second the ticks
-        figure.savefig(png)
+        with replacing(png, shared=True) as partial:
+            figure.savefig(partial, format="png")
         figure.set_layout_engine("none")  # keep the layout: computing it takes half of the time
-        figure.savefig(svg, metadata={"Date": None})
-    rows_written = page.rows
-    with data.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-        writer = csv.DictWriter(file, list(rows_written[0]), lineterminator="\n")
+        with replacing(svg, shared=True) as partial:
+            figure.savefig(partial, format="svg", metadata={"Date": None})
+    with (
+        replacing(data, shared=True) as partial,
+        partial.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+    ):
+        writer = csv.DictWriter(file, list(page.rows[0]), lineterminator="\n")
         writer.writeheader()
-        for row in rows_written:
+        for row in page.rows:
             writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
 
 

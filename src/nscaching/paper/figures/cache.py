@@ -5,6 +5,7 @@ from typing import Any
 from nscaching.errors import UserError
 from nscaching.paper.figures._logs import Log, shown
 from nscaching.paper.figures._pages import Page, Row, Table, evenly
+from nscaching.runs.run import Run
 
 SHOWN = 5
 """Entities of an epoch in the image, drawn by seed; the CSV file has all."""
@@ -24,7 +25,7 @@ def pages(
 
     def lacks(log: Log) -> str:
         try:
-            run = log.load()
+            run = log.run or Run.load(log.where, trust=True)  # ``draw`` has asked for trust
             some, every = (
                 run.inspect(head, relation, tail, sample=n) for n in (SHOWN, run.config.cache.n1)
             )
@@ -74,6 +75,6 @@ def _rows(log: Log, some: dict[str, Any], every: dict[str, Any]) -> list[Row]:
     rows = []
     for shown_epoch, epoch in zip(some["epochs"], every["epochs"], strict=True):
         names = {entity["name"] for entity in shown_epoch["entities"]}
-        about = {**log.about(), **query, "epoch": epoch["epoch"]}
+        about = {**log.about, **query, "epoch": epoch["epoch"]}
         rows += [{**about, **e, "shown": e["name"] in names} for e in epoch["entities"]]
     return rows

@@ -18,21 +18,16 @@ from nscaching.runs.escaping import shorten
 from nscaching.runs.folder import Record
 
 MOST_LINES = 8
+UNWATCHED = f"no scores of watched triples ({SCORES}); nscaching train --watch N records them"
 QUANTILES, TOP = 101, 40  # points of a line: all over, and more of them where negatives are rare
 
 
 def pages(logs: list[Log], notes: list[str]) -> list[Page]:
     """Return one page with two panels for each run: one triple over epochs, triples at the end."""
-    logs = shown(logs, _lacks_scores, notes)
+    logs = shown(logs, lambda log: "" if log.scores() else UNWATCHED, notes)
     panels = [panel for log in logs for panel in _panels(log, len(logs) > 1, notes)]
     title = logs[0].title if len(logs) == 1 else ""
     return [Page(panels, 2, title, panel_height=4.0)]
-
-
-def _lacks_scores(log: Log) -> str:
-    if log.scores():
-        return ""
-    return f"no scores of watched triples ({SCORES}); nscaching train --watch N records them"
 
 
 def _panels(log: Log, several: bool, notes: list[str]) -> list[Panel]:
@@ -86,7 +81,7 @@ def _name(graph: KnowledgeGraph, triple: tuple[str, str, str], most: int = 44) -
 
 
 def _rows(log: Log, record: Record) -> list[Row]:
-    about = {**log.about(), **{key: record[key] for key in ("head", "relation", "tail", "side")}}
+    about = {**log.about, **{key: record[key] for key in ("head", "relation", "tail", "side")}}
     about |= {"epoch": record["epoch"], "margin": record.get("margin")}
     try:
         negatives = _negatives(log.graph, record)

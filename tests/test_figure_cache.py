@@ -75,9 +75,9 @@ def test_what_stands_out_is_bold_and_nothing_leaves_the_image(tmp_path, monkeypa
     cells = [["1", "2 of 5", "m" * 90, "WM" * 90, "猫" * 90, "a\n" * 90, "$x_{" * 90]]
     headings = ["epoch", "tails", "five", *[""] * 4]
     table = Table(headings, cells, {(0, 3)}, narrow=2, note="n" * 300, rows=[{"a": 1}])
-    figures, save = [], Figure.savefig
+    figures = []
     monkeypatch.setattr(
-        Figure, "savefig", lambda self, path, **k: figures.append(self) or save(self, path, **k)
+        Figure, "savefig", lambda self, path, **_: figures.append(self) or path.touch()
     )
     page = Page([], 1, "t" * 300, table=table)
     write(page, *(tmp_path / f"x.{end}" for end in ("png", "svg", "csv")))

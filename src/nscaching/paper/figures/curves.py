@@ -135,7 +135,8 @@ def gradients(logs: list[Log], _notes: list[str]) -> list[Page]:
     for log in logs:
         if not log.epochs(NORM):
             raise UserError(f"{log.where}: no {NORM} yet; nscaching train records it each epoch")
-    names, panels = by_sampler(logs), []
+    names = by_sampler(logs)
+    panels: list[Panel] = []
     for (model, data), group in grouped(in_order(logs), lambda log: (log.model, log.data)).items():
         columns = {"epoch": "epoch", NORM: NORM}
         lines = [log.line(names[log], log.epochs(NORM), columns) for log in group]

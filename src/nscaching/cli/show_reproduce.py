@@ -84,7 +84,8 @@ def outcome(made: loop.Outcome, as_json: bool) -> None:
     rows = []
     for row in made.rows:
         name, figure = " ".join(row.cell[:4]).strip(), row.first
-        rows.append([name, row.cell.settings, str(figure), figure.papers, figure.signed])
+        difference = figure.measure.text(figure.difference, "+")
+        rows.append([name, row.cell.settings, str(figure), figure.papers, difference])
         rows[-1] += [row.verdict, f"{row.seconds:,.1f}", str(len(row.lines))]
     first = results.table.measures[0].heading
     headings = ["cell", "settings", first, "paper", "difference", "verdict", "seconds", "seeds"]

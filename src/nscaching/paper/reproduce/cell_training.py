@@ -2,7 +2,6 @@
 
 import datetime
 import functools
-import json
 import platform
 import statistics
 import time
@@ -16,9 +15,7 @@ import torch
 from nscaching import __version__
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.errors import UserError
 from nscaching.evaluation.ranking import METRICS
-from nscaching.files import regular_file
 from nscaching.kernels.dispatch import choose_device
 from nscaching.paper.reproduce.plan import STARTS_FROM, Cell, Training
 from nscaching.paper.reproduce.results import Line, Results
@@ -59,7 +56,7 @@ def train_cell(
     starts: dict[str, Any] = dict(zip(("pretrain", "generator_pretrain"), folders, strict=False))
     config = training.config.changed(**starts)
     checkpoints = results.checkpoints(training)
-    before, began = recorded(checkpoints), time.perf_counter()
+    before, began = _recorded(checkpoints), time.perf_counter()
     with listener.training(name, config):
         run = train(graph, config, checkpoints=checkpoints.folder.parent, listener=listener)
     measured = _measure(run, "accuracy" in (m.name for m in results.table.measures))
@@ -85,17 +82,10 @@ def train_cell(
     }
 
 
-def recorded(checkpoints: Checkpoints) -> list[Record]:
-    """Return the records of a stopped training, by the header of its newest checkpoint."""
-    from safetensors import SafetensorError, safe_open
-
-    for file in reversed(checkpoints.files()):
-        try:
-            with safe_open(regular_file(file), framework="pt") as opened:
-                return list(json.loads(opened.metadata()["state"])["history"])
-        except (UserError, OSError, SafetensorError, KeyError, TypeError, ValueError):
-            continue  # damaged: train() says so
-    return []
+def _recorded(checkpoints: Checkpoints) -> list[Record]:
+    """Return the records of a stopped training, by its newest checkpoint."""
+    state = checkpoints.newest(lambda damage: None, needed=False)  # train() tells of damage
+    return list(state["history"]) if state else []
 
 
 def _measure(run: Run, classify: bool) -> dict[str, dict[str, Any]]:
@@ -142,7 +132,7 @@ def expected_seconds(trainings: Sequence[Training], results: Results) -> float |
             return None
         pace = similar["epoch_seconds"]
         around = similar["seconds"] - pace * similar["epochs"]  # once, such as compiling
-        done = sum("split" not in record for record in recorded(results.checkpoints(training)))
+        done = sum("split" not in record for record in _recorded(results.checkpoints(training)))
         total += pace * (training.config.epochs - done) + max(0.0, around)
     return total
 

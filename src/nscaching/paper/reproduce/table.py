@@ -42,6 +42,7 @@ class Figure:
     spread: float | None
     """Standard deviation over the seeds, where there are several."""
     paper: float | None
+    difference: float | None
     note: str
     """What is wrong with the paper's value, which is not compared with then."""
 
@@ -52,16 +53,6 @@ class Figure:
     @property
     def papers(self) -> str:
         return self.measure.text(self.paper)
-
-    @property
-    def difference(self) -> float | None:
-        if self.paper is None or self.note:
-            return None
-        return round(self.ours - self.paper, self.measure.digits)
-
-    @property
-    def signed(self) -> str:
-        return self.measure.text(self.difference, "+")
 
     @property
     def share_below(self) -> float:
@@ -78,24 +69,16 @@ class Row:
     cell: Cell
     lines: dict[int, Line]
     """By seed, ascending."""
-    figures: tuple[Figure, ...]
+    figures: list[Figure]
+    seconds: float
+    """Of training, mean over the seeds."""
+    short: int
+    """Epochs, where they are fewer than the paper's; else 0."""
 
     @property
     def first(self) -> Figure:
         """The measure that decides."""
         return self.figures[0]
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of training, mean over the seeds."""
-        return statistics.fmean(line["train_seconds"] for line in self.lines.values())
-
-    @property
-    def short(self) -> int:
-        """Epochs, where they are fewer than the paper's; else 0."""
-        epochs: int = min(line["settings"]["epochs"] for line in self.lines.values())
-        sampler = self.cell.sampler
-        return epochs if sampler != PRETRAINED and epochs < paper_epochs(sampler) else 0
 
     @property
     def few(self) -> str:
@@ -153,20 +136,19 @@ def rows(results: Results, wanted: Sequence[Training] = ()) -> list[Row]:
 
 
 def _row(table: PaperTable, cell: Cell, lines: dict[int, Line]) -> Row:
-    figures = []
-    published = cell[:4]
+    figures, published = [], cell[:4]
     for measure in table.measures:
         values = [line["test"][measure.name] * measure.scale for line in lines.values()]
-        figures.append(
-            Figure(
-                measure,
-                ours=round(statistics.mean(values), measure.digits),
-                spread=round(statistics.stdev(values), measure.digits) if len(lines) > 1 else None,
-                paper=table.published.get(published, {}).get(measure.name),
-                note=MISPRINTS.get((published, measure.name), ""),
-            )
-        )
-    return Row(cell, lines, tuple(figures))
+        ours = round(statistics.mean(values), measure.digits)
+        spread = round(statistics.stdev(values), measure.digits) if len(lines) > 1 else None
+        paper = table.published.get(published, {}).get(measure.name)
+        note = MISPRINTS.get((published, measure.name), "")
+        difference = None if paper is None or note else round(ours - paper, measure.digits)
+        figures.append(Figure(measure, ours, spread, paper, difference, note))
+    epochs: int = min(line["settings"]["epochs"] for line in lines.values())
+    short = cell.sampler != PRETRAINED and epochs < paper_epochs(cell.sampler)
+    seconds = statistics.fmean(line["train_seconds"] for line in lines.values())
+    return Row(cell, lines, figures, seconds, epochs if short else 0)
 
 
 def _place(table: PaperTable, cell: Cell) -> list[int]:
@@ -179,14 +161,14 @@ def _place(table: PaperTable, cell: Cell) -> list[int]:
 
 def summaries(table: PaperTable, found: Sequence[Row]) -> list[Summary]:
     """Return a summary for each kind (start and protocol) of nscaching's rows."""
-    kinds: dict[Cell, list[Row]] = {}
-    for row in sorted(found, key=lambda row: _place(table, row.cell)[3:]):
-        if row.cell.sampler == "nscaching":
-            kinds.setdefault(row.cell._replace(data="", model=""), []).append(row)
-    return [_summary(table, found, kind, mine) for kind, mine in kinds.items()]
+    mine = [row for row in found if row.cell.sampler == "nscaching"]
+    mine.sort(key=lambda row: _place(table, row.cell)[3:])
+    kinds = itertools.groupby(mine, key=lambda row: row.cell[3:])
+    return [_summary(table, found, list(rows)) for _, rows in kinds]
 
 
-def _summary(table: PaperTable, found: Sequence[Row], kind: Cell, mine: list[Row]) -> Summary:
+def _summary(table: PaperTable, found: Sequence[Row], mine: list[Row]) -> Summary:
+    kind = mine[0].cell
     compared = [row for row in mine if row.first.difference is not None]
     # Settings tuned for the cache may not suit Bernoulli: the better of its own two counts.
     rivals: dict[tuple[str, ...], float] = {}

@@ -82,3 +82,7 @@ TRIPLET_CLASSIFICATION = PaperTable(
     (Measure("accuracy", "accuracy", 2, scale=100.0),),
 )
 TABLES = {table.name: table for table in (LINK_PREDICTION, TRIPLET_CLASSIFICATION)}
+
+
+def paper_epochs(sampler: str) -> int:
+    return 3000 if sampler == "bernoulli" else 1000

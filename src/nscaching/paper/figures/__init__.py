@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -91,10 +91,8 @@ def distinct(names: Sequence[str]) -> list[str]:
     """Return names that differ in more than the case of letters, which some disks do not keep."""
     found: dict[str, str] = {}
     for name in names:
-        number, free = 1, name
-        while free.lower() in found:
-            number += 1
-            free = f"{name}-{number}"
+        tried = chain([name], (f"{name}-{number}" for number in count(2)))
+        free = next(name for name in tried if name.lower() not in found)
         found[free.lower()] = free
     return list(found.values())
 

@@ -7,7 +7,6 @@ from typing import Any
 from nscaching.data import datasets
 from nscaching.errors import UserError, as_flag
 from nscaching.paper.figures._pages import Line, evenly
-from nscaching.paper.published import TABLES
 from nscaching.probes.files import read_scores
 from nscaching.runs.folder import Record, RunFolder
 from nscaching.runs.run import Run
@@ -24,13 +23,8 @@ class Log:
         """Take the records of a run, or read those of a run folder, which need not be finished."""
         self.run = run if isinstance(run, Run) else None
         if isinstance(run, Run):
-            self.path, self.name, self.config, self.graph = (
-                run.path,
-                run.name,
-                run.config,
-                run.graph,
-            )
-            self.history = run.history
+            self.path, self.name, self.history = run.path, run.name, run.history
+            self.config, self.graph = run.config, run.graph
         else:
             folder = RunFolder(run)
             self.path, self.name = folder.path, folder.path.resolve().name
@@ -134,21 +128,6 @@ def ranked_split(logs: Sequence[Log], notes: list[str]) -> tuple[str, str]:
     return ("valid", "validation") if untraced else ("test", "test")
 
 
-def in_order(logs: Sequence[Log]) -> list[Log]:
-    """Return logs by model, data, sampler and start, so that a line looks the same everywhere."""
-    titles = [known.title for known in datasets.KNOWN.values()]
-    orders = (TABLES["link-prediction"].models, titles, list(SAMPLERS))
-
-    def place(log: Log) -> list[tuple[int, str]]:
-        names = (log.model, log.data, log.config.sampler)
-        return [
-            (order.index(name) if name in order else len(order), name)
-            for name, order in zip(names, orders, strict=True)
-        ]
-
-    return sorted(logs, key=lambda log: (place(log), log.start))
-
-
 def grouped(logs: Sequence[Log], key: Callable[[Log], Any]) -> dict[Any, list[Log]]:
     """Return logs by key, in the order of their first appearance."""
     groups: dict[Any, list[Log]] = {}
@@ -168,12 +147,6 @@ def note_differences(logs: Sequence[Log], by: set[str], notes: list[str]) -> Non
     if logs and (differ := _differing(logs, {"seed", *by})):
         names = ", ".join(as_flag(name) for name in differ)
         notes.append(f"these runs of {logs[0].model} on {logs[0].data} differ in {names} too")
-
-
-def by_sampler(logs: Sequence[Log]) -> dict[Log, str]:
-    """Name runs by their samplers, and by their starts if one of them was pretrained."""
-    starts = any(log.config.pretrain for log in logs)
-    return labels(logs, lambda log: f"{log.sampler}, {log.start}" if starts else log.sampler)
 
 
 def labels(

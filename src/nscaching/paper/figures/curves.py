@@ -2,17 +2,11 @@
 
 import statistics
 
+from nscaching.data import datasets
 from nscaching.errors import UserError
-from nscaching.paper.figures._logs import (
-    Log,
-    by_sampler,
-    grouped,
-    in_order,
-    labels,
-    note_differences,
-    ranked_split,
-)
+from nscaching.paper.figures._logs import Log, grouped, labels, note_differences, ranked_split
 from nscaching.paper.figures._pages import Line, Page, Panel, evenly
+from nscaching.paper.published import TABLES
 
 RANKED = {"mrr": "MRR", "hits@10": "Hit@10"}
 LONG = 2.0  # seconds
@@ -25,6 +19,26 @@ EXPLORED = {
 }
 NORM = "gradient_norm"
 MOST_COLUMNS = 3  # of panels of gradients
+
+
+def in_order(logs: list[Log]) -> list[Log]:
+    """Return logs by model, data, sampler and start, so that a line looks the same everywhere."""
+    orders = TABLES["link-prediction"].models, [known.title for known in datasets.KNOWN.values()]
+
+    def place(log: Log) -> tuple[object, ...]:
+        named = zip((log.model, log.data), orders, strict=True)
+        known = [
+            (order.index(name) if name in order else len(order), name) for name, order in named
+        ]
+        return known, log.config.sampler, log.start
+
+    return sorted(logs, key=place)
+
+
+def by_sampler(logs: list[Log]) -> dict[Log, str]:
+    """Name runs by their samplers, and by their starts if one of them was pretrained."""
+    starts = any(log.config.pretrain for log in logs)
+    return labels(logs, lambda log: f"{log.sampler}, {log.start}" if starts else log.sampler)
 
 
 def convergence(logs: list[Log], notes: list[str]) -> list[Page]:

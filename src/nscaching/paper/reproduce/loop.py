@@ -10,11 +10,7 @@ import torch
 from nscaching.errors import Stopped, UserError, flag
 from nscaching.files import read_text, write_text
 from nscaching.paper.published import PaperTable
-from nscaching.paper.reproduce.cell_training import (
-    ReproduceListener,
-    expected_seconds,
-    train_cell,
-)
+from nscaching.paper.reproduce.cell_training import ReproduceListener, expected_seconds, train_cell
 from nscaching.paper.reproduce.plan import Training, plan
 from nscaching.paper.reproduce.results import Results
 from nscaching.paper.reproduce.selection import Selection

@@ -15,7 +15,7 @@ from nscaching.data import datasets
 from nscaching.errors import UserError, flag, unknown, user_path
 from nscaching.models import MODELS
 from nscaching.paper import presets
-from nscaching.paper.published import PaperTable
+from nscaching.paper.published import PaperTable, paper_epochs
 from nscaching.paper.reproduce.selection import Selection
 from nscaching.samplers import SAMPLERS
 
@@ -86,10 +86,6 @@ def fingerprint(configs: dict[str, TrainConfig]) -> str:
         for part, config in configs.items()
     }
     return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()
-
-
-def paper_epochs(sampler: str) -> int:
-    return 3000 if sampler == "bernoulli" else 1000
 
 
 def plan(table: PaperTable, selection: Selection) -> list[Training]:

@@ -7,16 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nscaching.paper.published import MISPRINTS, Measure, PaperTable
-from nscaching.paper.reproduce.plan import (
-    GENERATOR,
-    PRETRAINED,
-    PROTOCOLS,
-    STARTS_FROM,
-    Cell,
-    Training,
-    paper_epochs,
-)
+from nscaching.paper.published import MISPRINTS, Measure, PaperTable, paper_epochs
+from nscaching.paper.reproduce.plan import GENERATOR, PROTOCOLS, STARTS_FROM, Cell, Training
 from nscaching.paper.reproduce.results import Line, Result, Results
 from nscaching.runs import escaping
 from nscaching.runs.duration import duration
@@ -26,7 +18,7 @@ Summary = dict[str, Any]
 
 FAR_BELOW = 0.03
 # The order of rows; what is not named comes last.
-SAMPLERS = (PRETRAINED, "bernoulli", "kbgan", "nscaching", "igan")
+SAMPLERS = ("pretrained", "bernoulli", "kbgan", "nscaching", "igan")
 STARTS = ("", "scratch", "pretrain")
 SCRATCH = ("nscaching", "scratch")
 TEMPLATE = Path(__file__).with_name("table.md")
@@ -146,7 +138,7 @@ def _row(table: PaperTable, cell: Cell, lines: dict[int, Line]) -> Row:
         difference = None if paper is None or note else round(ours - paper, measure.digits)
         figures.append(Figure(measure, ours, spread, paper, difference, note))
     epochs: int = min(line["settings"]["epochs"] for line in lines.values())
-    short = cell.sampler != PRETRAINED and epochs < paper_epochs(cell.sampler)
+    short = cell.sampler not in STARTS_FROM and epochs < paper_epochs(cell.sampler)
     seconds = statistics.fmean(line["train_seconds"] for line in lines.values())
     return Row(cell, lines, figures, seconds, epochs if short else 0)
 
@@ -162,7 +154,7 @@ def _place(table: PaperTable, cell: Cell) -> list[int]:
 def summaries(table: PaperTable, found: Sequence[Row]) -> list[Summary]:
     """Return a summary for each kind (start and protocol) of nscaching's rows."""
     mine = [row for row in found if row.cell.sampler == "nscaching"]
-    mine.sort(key=lambda row: _place(table, row.cell)[3:])
+    mine.sort(key=lambda row: (_place(table, row.cell)[3:], row.cell[3:]))
     kinds = itertools.groupby(mine, key=lambda row: row.cell[3:])
     return [_summary(table, found, list(rows)) for _, rows in kinds]
 

@@ -27,27 +27,17 @@ DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = "os^Dv<P*"
 FEW_POINTS = 15  # points have markers up to this number
 MARGIN, GREY = "#B00020", "#555555"
-STYLE: dict[Any, Any] = {
-    "font.size": 10,
-    "axes.titlesize": 10,
-    "legend.fontsize": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "lines.linewidth": 1.6,
-    "svg.hashsalt": "nscaching",  # the same ids in the file every time
-}
+STYLE = Path(__file__).with_name("style.mplstyle")
 
 Look = dict[str, Any]
 
 
 def write(page: Page, png: Path, svg: Path, data: Path) -> None:
     """Draw a page, and write the points that it shows."""
-    from matplotlib import rc_context
+    from matplotlib import style
     from matplotlib.figure import Figure  # the object alone: no display, no global state
 
-    with rc_context(STYLE), warnings.catch_warnings():
+    with style.context(STYLE), warnings.catch_warnings():
         # A name in a script without a font, or one longer than the figure is wide.
         warnings.filterwarnings("ignore", category=UserWarning, module="matplotlib")
         warnings.filterwarnings("ignore", "Glyph .* missing|constrained_layout not applied")
@@ -91,12 +81,11 @@ def _draw_panels(figure: Figure, page: Page, rows: int, width: float) -> None:
             share = 0.5 if page.columns > 1 else 1.0
             _legend(frame, handles, share, loc="upper center", bbox_to_anchor=(0.5, -0.2))
         else:
-            shared = handles | shared
+            shared |= {name: handle for name, handle in handles.items() if name not in shared}
     for frame in axes[len(page.panels) :]:
         frame.remove()
     if len(shared) > 1:
-        in_order = {name: shared[name] for name in names}
-        _legend(figure, in_order, 1.0, loc="outside lower center")
+        _legend(figure, shared, 1.0, loc="outside lower center")
 
 
 def _legend(place: Axes | Figure, handles: dict[str, Any], share: float, **where: Any) -> None:  # noqa: ANN401

@@ -1,6 +1,7 @@
 """The tables of the paper as data: the cells, the measures and the values that the paper prints."""
 
 import csv
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -67,6 +68,11 @@ TABLES = {
     name: PaperTable(name, **values | {"measures": [Measure(**m) for m in values["measures"]]})
     for name, values in read_toml(Path(__file__).with_name("tables.toml")).items()
 }
+
+
+def place(name: str, order: Sequence[str]) -> tuple[int, str]:
+    """Return a key that sorts names: first those of ``order`` as there, then others by name."""
+    return (order.index(name) if name in order else len(order)), name
 
 
 def paper_epochs(sampler: str) -> int:

@@ -6,7 +6,7 @@ from nscaching.data import datasets
 from nscaching.errors import UserError
 from nscaching.paper.figures._logs import Log, grouped, labels, note_differences, ranked_split
 from nscaching.paper.figures._pages import Line, Page, Panel, evenly
-from nscaching.paper.published import TABLES
+from nscaching.paper.published import TABLES, place
 
 RANKED = {"mrr": "MRR", "hits@10": "Hit@10"}
 LONG = 2.0  # seconds
@@ -23,16 +23,13 @@ MOST_COLUMNS = 3  # of panels of gradients
 
 def in_order(logs: list[Log]) -> list[Log]:
     """Return logs by model, data, sampler and start, so that a line looks the same everywhere."""
-    orders = TABLES["link-prediction"].models, [known.title for known in datasets.KNOWN.values()]
+    models = TABLES["link-prediction"].models
+    titles = [known.title for known in datasets.KNOWN.values()]
 
-    def place(log: Log) -> tuple[object, ...]:
-        named = zip((log.model, log.data), orders, strict=True)
-        known = [
-            (order.index(name) if name in order else len(order), name) for name, order in named
-        ]
-        return known, log.config.sampler, log.start
+    def key(log: Log) -> tuple[object, ...]:
+        return place(log.model, models), place(log.data, titles), log.config.sampler, log.start
 
-    return sorted(logs, key=place)
+    return sorted(logs, key=key)
 
 
 def by_sampler(logs: list[Log]) -> dict[Log, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nscaching.paper.published import MISPRINTS, Measure, PaperTable, paper_epochs
+from nscaching.paper.published import MISPRINTS, Measure, PaperTable, paper_epochs, place
 from nscaching.paper.reproduce.plan import GENERATOR, PROTOCOLS, STARTS_FROM, Cell, Training
 from nscaching.paper.reproduce.results import Line, Result, Results
 from nscaching.runs import escaping
@@ -17,7 +17,7 @@ Summary = dict[str, Any]
 """How often nscaching's rows of one kind are at or above the paper and our own Bernoulli."""
 
 FAR_BELOW = 0.03
-# The order of rows; what is not named comes last.
+# The order of rows; what is not named comes last, by name.
 SAMPLERS = ("pretrained", "bernoulli", "kbgan", "nscaching", "igan")
 STARTS = ("", "scratch", "pretrain")
 SCRATCH = ("nscaching", "scratch")
@@ -143,18 +143,15 @@ def _row(table: PaperTable, cell: Cell, lines: dict[int, Line]) -> Row:
     return Row(cell, lines, figures, seconds, epochs if short else 0)
 
 
-def _place(table: PaperTable, cell: Cell) -> list[int]:
-    orders = (table.data, table.models, SAMPLERS, STARTS, tuple(PROTOCOLS))
-    return [
-        order.index(name) if name in order else len(order)
-        for name, order in zip(cell, orders, strict=True)
-    ]
+def _place(table: PaperTable, cell: Cell) -> list[tuple[int, str]]:
+    orders = (table.data, table.models, SAMPLERS, STARTS, list(PROTOCOLS))
+    return [place(name, order) for name, order in zip(cell, orders, strict=True)]
 
 
 def summaries(table: PaperTable, found: Sequence[Row]) -> list[Summary]:
     """Return a summary for each kind (start and protocol) of nscaching's rows."""
     mine = [row for row in found if row.cell.sampler == "nscaching"]
-    mine.sort(key=lambda row: (_place(table, row.cell)[3:], row.cell[3:]))
+    mine.sort(key=lambda row: _place(table, row.cell)[3:])
     kinds = itertools.groupby(mine, key=lambda row: row.cell[3:])
     return [_summary(table, found, list(rows)) for _, rows in kinds]
 
@@ -205,11 +202,8 @@ def markdown(results: Results, rows: Sequence[Row], summaries: Sequence[Summary]
         undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
     )
     environment.filters["name"] = escaping.markdown
-    by_data: dict[str, list[Row]] = {}
-    for row in rows:
-        by_data.setdefault(row.cell.data, []).append(row)
-    in_order = itertools.chain.from_iterable(by_data.values())
-    notes = [note for row in in_order for note in (*(f.note for f in row.figures), row.few) if note]
+    by_data = itertools.groupby(rows, key=lambda row: row.cell.data)
+    notes = [note for row in rows for note in (*(f.note for f in row.figures), row.few) if note]
     machines = {
         f"{line['device']}, nscaching {line.get('nscaching')}, PyTorch {line.get('torch')}"
         for line in (result.line for result in results.list)

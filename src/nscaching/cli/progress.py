@@ -172,6 +172,9 @@ class TrainingDisplay(Bar, Listener):
 class SeriesDisplay(TrainingDisplay):
     """The bar of one training run among many: a log gets a line now and then only."""
 
+    def announce(self, text: str) -> None:
+        """Say nothing: the line would be the same for each training run."""
+
     def log(self) -> None:
         if time.monotonic() - self.last_line > LOG_SECONDS:
             super().log()

@@ -16,14 +16,11 @@ from nscaching.paper.reproduce import loop
 from nscaching.paper.reproduce.cell_training import ReproduceListener
 from nscaching.paper.reproduce.selection import Selection
 from nscaching.paper.reproduce.table import sentence
-from nscaching.runs.folder import Record
-from nscaching.training.listener import Stage
+from nscaching.training.listener import Listener
 
 
 class _Listener(ReproduceListener):
     """Shows a progress bar for each training; stops at a signal or at the time limit."""
-
-    display: SeriesDisplay
 
     def __init__(self, signals: Signals) -> None:
         self.signals = signals
@@ -42,18 +39,9 @@ class _Listener(ReproduceListener):
         note(text)
 
     @contextmanager
-    def training(self, name: str, config: TrainConfig) -> Iterator[None]:
-        with SeriesDisplay(name, config, self.signals) as self.display:
-            yield
-
-    def begin(self, history: list[Record]) -> None:
-        self.display.begin(history)
-
-    def record(self, record: Record) -> None:
-        self.display.record(record)
-
-    def progress(self, stage: Stage, done: int, total: int) -> None:
-        self.display.progress(stage, done, total)
+    def training(self, name: str, config: TrainConfig) -> Iterator[Listener]:
+        with SeriesDisplay(name, config, self.signals) as display:
+            yield display
 
 
 def reproduce(

@@ -65,10 +65,12 @@ def _by_time(model: str, logs: list[Log], notes: list[str]) -> Page:
     names = by_sampler(logs)
     columns = grouped(logs, lambda log: log.data)
     # One kind of axis for a page: panels side by side are read together.
-    log_x = any(_spread(group, split) > SPREAD for group in columns.values())
-    seconds = "seconds of training"
-    if any(log.config.pretrain for log in logs):
-        seconds += "\n(pretraining apart)"
+    log_x = False
+    for group in columns.values():
+        times = [r["trained_seconds"] for log in group for r in evenly(log.rankings(split))]
+        log_x |= max(times) > SPREAD * max(min(times), 1e-9)
+    pretrained = any(log.config.pretrain for log in logs)
+    seconds = "seconds of training" + "\n(pretraining apart)" * pretrained
     panels = []
     for i, (measure, heading) in enumerate(RANKED.items()):
         shown = {"epoch": "epoch", "seconds": "trained_seconds", "value": measure}
@@ -79,12 +81,6 @@ def _by_time(model: str, logs: list[Log], notes: list[str]) -> Page:
             x_label = seconds if i or len(columns) == 1 else ""
             panels.append(Panel(x_label, "" if j else f"{word} {heading}", lines, title, log_x))
     return Page(panels, max(2, len(columns)), model, model.lower())
-
-
-def _spread(logs: list[Log], split: str) -> float:
-    """Return the longest time of some runs as a multiple of the shortest."""
-    seconds = [record["trained_seconds"] for log in logs for record in evenly(log.rankings(split))]
-    return float(max(seconds) / max(min(seconds), 1e-9))
 
 
 def strategies(logs: list[Log], notes: list[str]) -> list[Page]:

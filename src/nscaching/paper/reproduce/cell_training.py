@@ -39,9 +39,9 @@ class ReproduceListener(Listener):
         return KnowledgeGraph.load(data)
 
     @contextmanager
-    def training(self, name: str, config: TrainConfig) -> Iterator[None]:
-        """Enclose one training run."""
-        yield
+    def training(self, name: str, config: TrainConfig) -> Iterator[Listener | None]:
+        """Enclose one training run; what this yields listens to the run instead of this object."""
+        yield None
 
 
 def train_cell(
@@ -57,9 +57,15 @@ def train_cell(
     config = training.config.changed(**starts)
     checkpoints = results.checkpoints(training)
     before, began = _recorded(checkpoints), time.perf_counter()
-    with listener.training(name, config):
-        run = train(graph, config, checkpoints=checkpoints.folder.parent, listener=listener)
-    measured = _measure(run, "accuracy" in (m.name for m in results.table.measures))
+    folder = checkpoints.folder.parent
+    with listener.training(name, config) as other:
+        run = train(graph, config, checkpoints=folder, listener=other or listener)
+    measured: dict[str, dict[str, Any]] = {}
+    for split in ("valid", "test"):
+        result = run.result(split) or {}
+        measured[split] = {name: value for name, value in result.items() if name in METRICS}
+        if graph.labelled or "accuracy" in (measure.name for measure in results.table.measures):
+            measured[split]["accuracy"] = run.classify(split)["accuracy"]
     seconds = sum(record["seconds"] for record in before) + time.perf_counter() - began
     if training.cell.sampler in STARTS_FROM:
         run.save(results.start_folder(training), overwrite=True)
@@ -86,16 +92,6 @@ def _recorded(checkpoints: Checkpoints) -> list[Record]:
     """Return the records of a stopped training, by its newest checkpoint."""
     state = checkpoints.newest(lambda damage: None, needed=False)  # train() tells of damage
     return list(state["history"]) if state else []
-
-
-def _measure(run: Run, classify: bool) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for split in ("valid", "test"):
-        result = run.result(split) or {}
-        found[split] = {name: value for name, value in result.items() if name in METRICS}
-        if classify or run.graph.labelled:
-            found[split]["accuracy"] = run.classify(split)["accuracy"]
-    return found
 
 
 def _epoch_seconds(run: Run) -> float:

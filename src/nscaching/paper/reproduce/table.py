@@ -37,6 +37,8 @@ class Figure:
     difference: float | None
     note: str
     """What is wrong with the paper's value, which is not compared with then."""
+    share_below: float
+    """How far our value is below, as a share of the paper's; 0: at or above, or alone."""
 
     def __str__(self) -> str:
         ours = self.measure.text(self.ours)
@@ -45,13 +47,6 @@ class Figure:
     @property
     def papers(self) -> str:
         return self.measure.text(self.paper)
-
-    @property
-    def share_below(self) -> float:
-        """How far our value is below, as a share of the paper's; 0: at or above, or alone."""
-        if self.paper is None or self.difference is None:
-            return 0.0
-        return max(0.0, -self.difference / self.paper)
 
 
 @dataclass(frozen=True)
@@ -136,7 +131,8 @@ def _row(table: PaperTable, cell: Cell, lines: dict[int, Line]) -> Row:
         paper = table.published.get(published, {}).get(measure.name)
         note = MISPRINTS.get((published, measure.name), "")
         difference = None if paper is None or note else round(ours - paper, measure.digits)
-        figures.append(Figure(measure, ours, spread, paper, difference, note))
+        below = max(0.0, -difference / paper) if difference and paper else 0.0
+        figures.append(Figure(measure, ours, spread, paper, difference, note, below))
     epochs: int = min(line["settings"]["epochs"] for line in lines.values())
     short = cell.sampler not in STARTS_FROM and epochs < paper_epochs(cell.sampler)
     seconds = statistics.fmean(line["train_seconds"] for line in lines.values())

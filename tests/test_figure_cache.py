@@ -21,7 +21,7 @@ SMALL = random_graph(entities=15, train=60, valid=12, test=12)
 LABELS = {f"e{i}": f"$name_{{ <{i}> 猫" for i in range(15)}
 GRAPH = graph_of(SMALL.train, SMALL.valid, SMALL.test, 15, 3, labels=LABELS)
 HEAD, RELATION, TAIL = (int(i) for i in GRAPH.train[0])
-QUERY = {"head": f"e{HEAD}", "relation": f"r{RELATION}"}
+QUERY = {"head": f"e{HEAD}", "relation": f"r{RELATION}", "tail": None}
 FLAGS = ["--head", f"e{HEAD}", "--relation", f"r{RELATION}"]
 
 
@@ -48,9 +48,10 @@ def test_a_row_for_each_epoch_is_what_inspect_samples(run):
 
 
 def test_the_data_behind_have_every_cached_entity(run):
-    (page,) = cache.pages([Log(run)], [], relation=QUERY["relation"], tail=f"e{TAIL}")
+    asked = {"head": None, "relation": QUERY["relation"], "tail": f"e{TAIL}"}
+    (page,) = cache.pages([Log(run)], [], **asked)
     for epoch in (0, 2, 4):
-        (whole,) = run.inspect(relation=QUERY["relation"], tail=f"e{TAIL}", epoch=epoch)["epochs"]
+        (whole,) = run.inspect(**asked, epoch=epoch)["epochs"]
         rows = [row for row in page.rows if row["epoch"] == epoch]
         assert [{key: row[key] for key in whole["entities"][0]} for row in rows] == whole[
             "entities"

@@ -29,8 +29,6 @@ FEW_POINTS = 15  # points have markers up to this number
 MARGIN, GREY = "#B00020", "#555555"
 STYLE = Path(__file__).with_name("style.mplstyle")
 
-Look = dict[str, Any]
-
 
 def write(page: Page, png: Path, svg: Path, data: Path) -> None:
     """Draw a page, and write the points that it shows."""
@@ -104,11 +102,10 @@ def _draw_table(axes: Axes, table: Table, width: float) -> None:
     left = [min(j, table.narrow) * narrow + max(0, j - table.narrow) * wide for j in columns]
     for i, cells in enumerate([table.headings, *table.cells]):
         for j, text in enumerate(cells):
-            look: Look = {"color": GREY if i == 0 else "black"}
+            place = axes.text(left[j], -i, "", size=8.5, color=GREY if i == 0 else "black")
             if (i - 1, j) in table.marked:
-                look = {"color": COLOURS[0], "weight": "bold"}
-            room = wide if i else width  # few columns have headings
-            _fit(axes.text(left[j], -i, "", size=8.5, **look), text, 0.92 * room)
+                place.set(color=COLOURS[0], weight="bold")
+            _fit(place, text, 0.92 * (wide if i else width))  # few columns have headings
     axes.axhline(-0.35, color=GREY, lw=0.8)
     note = axes.text(0, -len(table.cells) - 1.2, "", size=8, color=GREY)
     _fit(note, table.note, 0.92 * width)
@@ -142,8 +139,8 @@ def _panel(axes: Axes, panel: Panel, names: list[str], width: float) -> dict[str
         x, y = ([row[column] for row in line.rows] for column in (line.x, line.y))
         (handles[line.label],) = axes.plot(x, y, ms=4, **look)
         for point in zip(x, y, strict=True) if panel.values else ():
-            above: Look = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center"}
-            axes.annotate(f"{point[1]:.3f}", point, fontsize=9, **above)
+            above: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 9}
+            axes.annotate(f"{point[1]:.3f}", point, (0, 6), **above)
     _scale(axes, panel, ticks=max(3, min(6, round(1.6 * width))))
     if panel.mark is not None:
         mark = axes.axvline(panel.mark, color=MARGIN, ls="--", lw=1.2)
@@ -183,7 +180,7 @@ def _scale(axes: Axes, panel: Panel, ticks: int) -> None:
         axes.set_ylim(top=axes.get_ylim()[1] * 1.12)
 
 
-def _look(i: int) -> Look:
+def _look(i: int) -> dict[str, Any]:
     """Return what tells the i-th line from the others: colour, dashes and marker."""
     return {
         "color": COLOURS[i % len(COLOURS)],

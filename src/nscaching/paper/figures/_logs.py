@@ -80,10 +80,7 @@ class Log:
 
 
 def read(
-    runs: Sequence[Run | str | Path],
-    notes: list[str],
-    progress: Callable[[int], None],
-    trust: bool = False,
+    runs: Sequence[Run | str | Path], notes: list[str], progress: Callable[[int], None], trust: bool
 ) -> list[Log]:
     """Read the logs of runs, each once; data of one name that are not the same are told apart."""
     logs: dict[object, Log] = {}

@@ -14,30 +14,24 @@ MOST_EPOCHS = 25
 
 
 def pages(
-    logs: list[Log],
-    notes: list[str],
-    head: str | None = None,
-    relation: str | None = None,
-    tail: str | None = None,
+    logs: list[Log], notes: list[str], head: str | None, relation: str | None, tail: str | None
 ) -> list[Page]:
     """Return a page for each run, with a row for each epoch; fitting entities stand out."""
-    inspected: dict[Log, tuple[dict[str, Any], dict[str, Any]]] = {}
+    inspected: dict[Log, list[dict[str, Any]]] = {}
 
     def lacks(log: Log) -> str:
         try:
             run = log.run or Run.load(log.where, trust=True)  # ``draw`` has asked for trust
-            some, every = (
-                run.inspect(head, relation, tail, sample=n) for n in (SHOWN, run.config.cache.n1)
-            )
+            sizes = (SHOWN, run.config.cache.n1)
+            inspected[log] = [run.inspect(head, relation, tail, sample=n) for n in sizes]
         except UserError as error:
             if len(logs) == 1:
                 raise
             return str(error)
-        inspected[log] = some, every
         return ""
 
-    made, logs = [], shown(logs, lacks, notes)
-    for log in logs:
+    made = []
+    for log in shown(logs, lacks, notes):
         some, every = inspected[log]
         query = ", ".join(some[part] or "?" for part in ("head", "relation", "tail"))
         table = _table(log, some, every)

@@ -42,21 +42,20 @@ def _panels(log: Log, several: bool, notes: list[str]) -> list[Panel]:
             notes.append(f"{log.where}: {MOST_LINES} of {len(found)} recorded {what} are shown")
     negative = r"h, r, \bar{t}" if side == "tail" else r"\bar{h}, r, t"
     margin = records[0].get("margin")
-    words = "" if margin is None else "D = −margin = " + f"{-margin:g}".replace("-", "−")
+    mark = None if margin is None else -margin
+    words = f"D = −margin = {mark:g}".replace("-", "−") if margin is not None else ""
 
     def panel(title: str, chosen: list[Record], name: Callable[[Record], str]) -> Panel:
+        shown = evenly(chosen, MOST_LINES)
         return Panel(
             f"$D = f({negative}) - f(h, r, t)$",
             r"share of negatives with $D \geq x$",
-            [
-                Line(name(record), _rows(log, record), "difference", "ccdf")
-                for record in evenly(chosen, MOST_LINES)
-            ],
+            [Line(name(record), _rows(log, record), "difference", "ccdf") for record in shown],
             (log.title, title) if several else (title,),
             log_y=True,
             ordered=chosen is over_epochs,
             legend=True,
-            mark=None if margin is None else -margin,
+            mark=mark,
             mark_label=words,
         )
 
@@ -87,9 +86,8 @@ def _rows(log: Log, record: Record) -> list[Row]:
         negatives = _negatives(log.graph, record)
     except UserError as error:
         raise UserError(f"{log.where}: {SCORES}: {error}") from error
-    return [
-        {**about, "difference": float(x), "ccdf": float(y)} for x, y in _ccdf(record, negatives)
-    ]
+    points = _ccdf(record, negatives)
+    return [{**about, "difference": float(x), "ccdf": float(y)} for x, y in points]
 
 
 def _ccdf(record: Record, negatives: int) -> list[tuple[float, float]]:
@@ -101,9 +99,7 @@ def _ccdf(record: Record, negatives: int) -> list[tuple[float, float]]:
     quantiles = evenly(list(zip(shares, record["differences"], strict=True)), QUANTILES)
     top = record["top"]
     points = [(x, share) for share, x in quantiles if share * negatives > len(top)]
-    places = sorted(
-        {round(place) for place in np.geomspace(1, max(1, len(top)), TOP)}, reverse=True
-    )
+    places = sorted(set(map(round, np.geomspace(1, max(1, len(top)), TOP))), reverse=True)
     for place, before in zip(places, [0, *places], strict=False) if top else ():
         if before == place + 1:
             points.append((top[place], place / negatives))

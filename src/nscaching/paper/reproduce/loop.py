@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
-
 from nscaching.errors import Stopped, UserError, flag
 from nscaching.files import read_text, write_text
 from nscaching.paper.published import PaperTable
@@ -118,8 +116,7 @@ def _train_missing(outcome: Outcome, listener: ReproduceListener) -> None:
             listener.note(f"{place}: test {first.heading} {value}, {seconds}, {kernels}")
         if listener.stop() and not listener.late:
             raise Stopped("stopped")
-        if torch.cuda.is_available():
-            gc.collect()  # cycles of a finished training hold memory of the GPU
+        gc.collect()  # cycles of a finished training hold memory, that of a GPU too
 
 
 def _missing(wanted: Sequence[Training], results: Results) -> list[Training]:

@@ -19,10 +19,7 @@ from nscaching.paper.published import PaperTable, paper_epochs
 from nscaching.paper.reproduce.selection import Selection
 from nscaching.samplers import SAMPLERS
 
-PROTOCOLS: dict[presets.Variant, str] = {
-    "paper": "paper's protocol",
-    "cache": "tuned for the cache",
-}
+PROTOCOLS = {"paper": "paper's protocol", "cache": "tuned for the cache"}
 PRETRAINED, GENERATOR = "pretrained", "generator"
 """A short Bernoulli training that others start from: with the settings of the model's own preset,
 or with the dimension and norm that a generator must share with its model."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from nscaching.errors import UserError, flag, unknown, user_path
-from nscaching.files import refuse_existing
 
 if TYPE_CHECKING:
     from nscaching.paper.figures._pages import Page
@@ -60,6 +59,7 @@ def draw(
     several = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
     if not several:
         raise UserError(f"say which runs to draw: nscaching figures {kind} RUN …")
+    from nscaching.files import refuse_existing
     from nscaching.paper.figures import cache, curves, distribution, sizes
     from nscaching.paper.figures._drawing import write
     from nscaching.paper.figures._logs import read
@@ -69,7 +69,6 @@ def draw(
         "strategies": curves.strategies, "sizes": sizes.pages, "gradients": curves.gradients,
         "cache": cache.pages,
     }  # fmt: skip
-
     report = progress or (lambda done, of: None)
     drawn, steps = Drawn(), len(several) + 1
     logs = read(several, drawn.notes, lambda done: report(done, steps), trust)

@@ -1,4 +1,4 @@
-"""The figures of the paper, drawn from run folders: a module for each kind."""
+"""The figures of the paper, drawn from run folders as PNG, SVG and CSV."""
 
 from __future__ import annotations
 

@@ -20,15 +20,11 @@ Size = Literal["n1", "n2"]
 OTHER: dict[Size, Size] = {"n1": "n2", "n2": "n1"}
 NOT_TOLD = {"seed", "n1", "n2"}
 """Settings in which the points of one line may differ."""
-WITHOUT_CACHE = "its sampler {} has no cache; train with --sampler nscaching --n1 N --n2 N"
 
 
 def pages(logs: list[Log], notes: list[str]) -> list[Page]:
     """Return a page for each scoring function and data set, with a row of panels for each size."""
-    made = []
-    logs = shown(
-        logs, lambda log: "" if log.has_cache else WITHOUT_CACHE.format(log.config.sampler), notes
-    )
+    made, logs = [], shown(logs, _lacks_cache, notes)
     for (model, data), group in grouped(logs, lambda log: (log.model, log.data)).items():
         note_differences(group, {"n1", "n2"}, notes)
         split, word = ranked_split(group, notes)
@@ -49,6 +45,11 @@ def pages(logs: list[Log], notes: list[str]) -> list[Page]:
         title, suffix = f"{model} on {data}", f"{model}-{data}".lower()
         made.append(Page(panels, 2, title, suffix, panel_height=3.3))
     return made
+
+
+def _lacks_cache(log: Log) -> str:
+    cure = "train with --sampler nscaching --n1 N --n2 N"
+    return "" if log.has_cache else f"its sampler {log.config.sampler} has no cache; {cure}"
 
 
 def _size(size: Size) -> Callable[[Log], int]:

@@ -24,8 +24,9 @@ import torch
 from nscaching import KnowledgeGraph, ProbeConfig, TrainConfig
 from nscaching.runs.folder import RunFolder
 from nscaching.runs.run import Run
+from nscaching.training.listener import Listener
 from nscaching.training.recorder import Recorder
-from nscaching.training.session import Session, torch_settings
+from nscaching.training.train import torch_settings
 from nscaching.training.trainer import Trainer
 
 Work = Callable[..., Any]
@@ -84,15 +85,14 @@ def measure(graph: KnowledgeGraph, config: TrainConfig, epochs: int) -> dict[str
         snapshots=tuple(epoch for epoch in SNAPSHOTS if cached and epoch <= epochs),
     )
     off, on = Trainer(graph, config), Trainer(graph, config, probes=asked)
-    assert on.probes is not None
     watch = Stopwatch(off.device)
     on.probes.figures = watch("figures", on.probes.figures)  # type: ignore[method-assign]
     if off.device.type == "cpu":  # on a GPU it is part of a graph
-        on.repeats.record = watch("record", on.repeats.record)  # type: ignore
+        on.probes.record = watch("record", on.probes.record)  # type: ignore[method-assign]
     turns = [watch("off", off.epoch), watch("on", on.epoch)]
     with tempfile.TemporaryDirectory() as folder:
-        report, session = on.report, Session(every=0, folder=RunFolder(folder))
-        recorder = Recorder(session, Run(graph, config, on.model), on)
+        report, run = on.report, Run(graph, config, on.model)
+        recorder = Recorder(run, on, Listener(), 0, RunFolder(folder))
         on.report = report  # a run without probes would have the recorder's, too
         on.probes.look(0)  # so that it is compiled, as validation would have done
         look = watch("look", lambda *at: recorder.keep_finding(on.probes.look(*at)))
@@ -103,7 +103,7 @@ def measure(graph: KnowledgeGraph, config: TrainConfig, epochs: int) -> dict[str
             if epoch >= 0:
                 look(epoch, epoch == epochs)
         watch("look", recorder.wait)()
-        recorder.close()
+        recorder.background.shutdown()
     seconds = {name: taken[WARM_UP:] for name, taken in watch.seconds.items()}
     off_s, on_s = statistics.median(seconds["off"]), seconds["on"]
     # Sums, not medians: what is written beside training slows a few epochs alone.

@@ -16,7 +16,7 @@ from unittest import mock
 import torch
 
 from nscaching import KnowledgeGraph, Run, UserError, train
-from nscaching.data.readers import blocks, openke, quick_table
+from nscaching.data.readers import blocks, name_table, openke, table
 from nscaching.paper.published import TABLES
 from nscaching.paper.reproduce.results import Results
 from nscaching.runs.settings import read_record, read_settings
@@ -181,11 +181,11 @@ def _files(folder: Path) -> Iterator[Reader]:
 def _alike(read: Callable[[bytes], object]) -> Callable[[bytes], object]:
     """Read by the plain way, the quick one and the compiled one: all must come to the same."""
     plain: dict[tuple[object, str], object] = {
-        (quick_table, "quick_lines"): lambda block, separator: None,
-        (openke, "_quick_integers"): lambda path, columns, counted, progress=None: None,
+        (table, "quick_names"): lambda block, separator: None,
+        (openke, "quick_rows"): lambda block, columns: None,
     }
     small: dict[tuple[object, str], object] = {(blocks, "BLOCK"): 40}
-    ways = [plain, {}, small | {(quick_table, "BULK_AFTER"): 2}, small | plain]
+    ways = [plain, {}, small | {(name_table, "BULK_AFTER"): 2}, small | plain]
 
     def outcome(way: dict[tuple[object, str], object], data: bytes) -> object:
         with ExitStack() as stack:

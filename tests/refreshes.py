@@ -11,19 +11,11 @@ from hypothesis import strategies as st
 
 from helpers import SLOW, new_kernels, new_model
 from nscaching.data.index import Side
-from nscaching.kernels import (
-    HEAD_FRESH,
-    HEAD_NOISE,
-    TAIL_FRESH,
-    TAIL_NOISE,
-    CacheAccess,
-    CacheSide,
-    random,
-)
+from nscaching.kernels import CacheAccess, CacheSide, random
+from nscaching.kernels.reference import FRESH, NOISE
 from nscaching.models import Model
 from nscaching.settings import CacheSettings
 
-PURPOSES = {Side.HEAD: (HEAD_FRESH, HEAD_NOISE), Side.TAIL: (TAIL_FRESH, TAIL_NOISE)}
 STRATEGIES = ["importance", "top", "uniform"]
 
 
@@ -41,10 +33,7 @@ class Case:
     def refreshed(self, path):
         """Return what a path, or kernels that exist already, make of the caches."""
         kernels = new_kernels(path) if isinstance(path, str) else path
-        caches = [
-            CacheSide(c.side, c.ids.clone(), c.anchor, c.relation, c.fresh, c.noise)
-            for c in self.caches
-        ]
+        caches = [CacheSide(c.side, c.ids.clone(), c.anchor, c.relation) for c in self.caches]
         tick = torch.tensor(self.tick)
         kernels.refresh(CacheAccess(caches, self.keys, self.model, self.settings, self.seed, tick))
         return [cache.ids for cache in caches]
@@ -60,13 +49,13 @@ class Case:
 
         slot = torch.arange(settings.n1 + settings.n2)
         owner = 0 if settings.shared_candidates else key
-        fresh = bits(cache.fresh, owner, slot[settings.n1 :])
+        fresh = bits(FRESH[cache.side], owner, slot[settings.n1 :])
         ids = torch.cat([cache.ids[key].long(), random.whole(fresh, self.model.entities)])
         rounding = torch.bfloat16 if settings.candidate_rows == "bfloat16" else None
         asked = (cache.side, cache.anchor[at], cache.relation[at], ids.unsqueeze(0), rounding)
         value = self.model.score_candidates(*asked)[0] / settings.temperature
         is_set = settings.candidates == "set"
-        noise = random.gumbel(bits(cache.noise, key, ids if is_set else slot))
+        noise = random.gumbel(bits(NOISE[cache.side], key, ids if is_set else slot))
         value = {"importance": value + noise, "top": value, "uniform": noise}[settings.refresh]
         found = list(zip(value.tolist(), slot.tolist(), ids.tolist(), strict=True))
         if is_set:  # in ascending order, each entity once
@@ -147,7 +136,7 @@ def cases(draw, name, norm, path="reference", sizes=(0.0, 1e-3, 1.0, 1e3)):
         model.entity.mul_(draw(st.sampled_from(sizes)))
     caches = [
         CacheSide(side, ids(entities, keys, settings["n1"]).int(), ids(entities, keys),
-                  ids(relations, keys), *PURPOSES[side])
+                  ids(relations, keys))
         for side in Side
     ]  # fmt: skip
     batches = [ids(keys, integer(0, many), least=-1) for _ in Side]
@@ -162,8 +151,7 @@ def one_case(entities=60, keys=40, batch=60, n1=11, n2=8, name="DistMult", norm=
         return torch.randint(below, shape, generator=generator)
 
     caches = [
-        CacheSide(side, ids(entities, keys, n1).int(), ids(entities, keys), ids(3, keys),
-                  *PURPOSES[side])
+        CacheSide(side, ids(entities, keys, n1).int(), ids(entities, keys), ids(3, keys))
         for side in Side
     ]  # fmt: skip
     model = new_model(name, entities, 3, 12, norm)

@@ -335,17 +335,17 @@ def test_connection_refused(home, monkeypatch):
 @pytest.mark.parametrize(
     ("mirror", "reason"),
     [
-        ("no/such/folder", "is not a folder"),
-        ("no/such\nfolder", "is not a folder"),
-        ("file:///no/such/folder", "is not a folder"),
-        ("file:///no%00folder", "is not a folder"),
-        ("file://elsewhere/folder", "is not a folder or an http, https or file URL"),
+        ("no/such/folder", "no/such/folder/openke/TOY/entity2id.txt: No such file or directory"),
+        ("no/such\nfolder", "No such file or directory"),
+        ("file:///no/such/folder", "No such file or directory"),
+        ("file:///no%00folder", "null byte"),
+        ("file://elsewhere/folder", "cannot read file://elsewhere/folder/openke"),
         ("ftp://127.0.0.1/folder", "is not a folder or an http, https or file URL"),
         ("http://[::1", "Invalid IPv6 URL"),
         ("http://127.0.0.1:port", "nonnumeric port"),
         ("http://127.0.0.1/a b", "control characters"),
-        ("http://", "is not a folder or an http, https or file URL"),
-        ("http:/127.0.0.1/folder", "is not a folder"),
+        ("http://", "no host given"),
+        ("http:/127.0.0.1/folder", "No such file or directory"),
     ],
 )
 def test_mirror_that_cannot_be_one(home, monkeypatch, mirror, reason):
@@ -359,7 +359,9 @@ def test_mirror_that_cannot_be_one(home, monkeypatch, mirror, reason):
 def test_mirror_folder_that_lacks_a_file(home, folder):
     lacking = folder / "openke" / "TOY" / "test2id.txt"
     lacking.unlink()
-    assert f"cannot read {lacking}: No such file or directory; NSCACHING_MIRROR" in refusal()
+    assert (
+        f"cannot read {lacking.as_uri()}: No such file or directory; NSCACHING_MIRROR" in refusal()
+    )
     assert left_behind(home) == []
 
 
@@ -409,7 +411,7 @@ def test_interruption_leaves_nothing(home, folder):
 
     with pytest.raises(KeyboardInterrupt):
         datasets.fetch("toy", interrupt)
-    assert {name.rpartition(".")[2] for name in seen} == {"partial"}
+    assert seen == []  # nothing is written before all is there
     assert left_behind(home) == []
 
 

@@ -122,7 +122,7 @@ def test_any_vectors_come_back(suffix, entity, relation, words, label):
     given_ = Vectors(entities, [label, *entities[1:]], entity, relations, relation)
     form = FORMATS[suffix]
     files = form.files(Path(f"x{suffix}"))
-    form.write(given_, files, lambda done, of: None)
+    form.write(given_, lambda done, of: None, *files)
     assert_same(load_vectors(files[0]), given_, labels=suffix != ".tsv")
 
 
@@ -225,7 +225,7 @@ def test_the_verb(run, capsys):
         ("x.csv", "unknown suffix '.csv'; known: .safetensors, .npz, .tsv, .parquet"),
         ("x", "unknown suffix 'x'; known: .safetensors"),
         ("folder.npz", "folder.npz is a folder; path names a file"),
-        ("file/x.npz", "cannot write file: "),
+        ("file/x.npz", "cannot write file/x.npz: "),
         ("link.npz", "link.npz exists already"),
     ],
 )

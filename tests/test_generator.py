@@ -15,7 +15,7 @@ from nscaching import TrainConfig, UserError, train
 from nscaching.models import MODELS
 from nscaching.runs.folder import RunFolder
 from nscaching.samplers.generator import draw_by_chance
-from nscaching.training.trainer import Starts, Trainer
+from nscaching.training.trainer import Trainer
 
 GRAPH = random_graph()
 both = pytest.mark.parametrize("sampler", ["kbgan", "igan"])
@@ -160,7 +160,7 @@ def test_a_generator_from_a_run(tmp_path):
     train(GRAPH, TrainConfig.from_dict(settings), out=tmp_path / "run")
     kept = RunFolder(tmp_path / "run").read_model()[0]
     settings = TINY | {"sampler": "kbgan", "generator": "DistMult"}
-    trainer = Trainer(GRAPH, TrainConfig.from_dict(settings), Starts(generator=kept))
+    trainer = Trainer(GRAPH, TrainConfig.from_dict(settings), (None, kept))
     for name, table in trainer.sampler.generator.state_dict().items():
         assert torch.equal(table, kept[name])
     settings |= {"generator_pretrain": str(tmp_path / "run"), "generator_lr": 1e-12}

@@ -164,7 +164,7 @@ def test_what_is_not_installed(fitting, device, monkeypatch):
 
 def test_what_does_not_work(monkeypatch):
     broken = ImportError("Numba needs another NumPy\nthan this")
-    monkeypatch.setattr(dispatch, "_numba", lambda reason: (_ for _ in ()).throw(broken))
+    monkeypatch.setattr(dispatch, "_compiled", lambda *given: (_ for _ in ()).throw(broken))
     reason = "numba does not work here: Numba needs another NumPy than this"
     chosen = choose_kernels("auto", CPU)
     assert (type(chosen), chosen.reason) == (Kernels, reason)

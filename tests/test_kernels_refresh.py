@@ -33,7 +33,7 @@ from nscaching.kernels.codes import KINDS
 from nscaching.models import MODELS
 from nscaching.models.distmult import DistMult
 from nscaching.settings import CacheSettings
-from refreshes import PURPOSES, STRATEGIES, Case, cases, one_case
+from refreshes import STRATEGIES, Case, cases, one_case
 
 sides = pytest.mark.parametrize("side", list(Side))
 kinds = [
@@ -136,9 +136,7 @@ def test_seed_tick_and_side_decide(path):
     case = one_case(refresh="uniform", batch=share(path, 9))
     case.keys[1] = case.keys[0]
     one = case.caches[0]
-    case.caches = [
-        CacheSide(side, one.ids, one.anchor, one.relation, *PURPOSES[side]) for side in Side
-    ]
+    case.caches = [CacheSide(side, one.ids, one.anchor, one.relation) for side in Side]
     first = case.refreshed(path)
     assert not torch.equal(*first)
     assert torch.equal(first[0], case.refreshed(path)[0])
@@ -170,7 +168,7 @@ def scored(values, cached, **settings):
         model.relation.fill_(1)
     ids = torch.tensor([cached] * 50, dtype=torch.int32)
     anchor, relation = torch.full((50,), values.index(1.0)), torch.zeros(50, dtype=torch.int64)
-    cache = CacheSide(Side.TAIL, ids, anchor, relation, *PURPOSES[Side.TAIL])
+    cache = CacheSide(Side.TAIL, ids, anchor, relation)
     return Case(model, CacheSettings(n1=len(cached), **settings), [cache], [torch.tensor([0])])
 
 
@@ -252,9 +250,7 @@ def many_entities():
 def test_large_ids(path, refresh, candidates, many_entities):
     last = many_entities.entities - 1
     rows = torch.stack([torch.arange(last - 8, last + 1), torch.arange(last - 8, last + 1).flip(0)])
-    cache = CacheSide(
-        Side.TAIL, rows.int(), torch.tensor([0, 1]), torch.tensor([0, 0]), *PURPOSES[Side.TAIL]
-    )
+    cache = CacheSide(Side.TAIL, rows.int(), torch.tensor([0, 1]), torch.tensor([0, 0]))
     config = CacheSettings(n1=9, n2=5, refresh=refresh, candidates=candidates)
     case = Case(many_entities, config, [cache], [torch.tensor([1, 0])])
     after = case.refreshed(path)

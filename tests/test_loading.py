@@ -140,8 +140,8 @@ def test_an_openke_folder_may_hold_train_only(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"entity2id.txt": None}, r"entity2id\.txt: no such file"),
-        ({"relation2id.txt": None}, r"relation2id\.txt: no such file"),
+        ({"entity2id.txt": None}, r"entity2id\.txt: cannot read it: No such file or directory"),
+        ({"relation2id.txt": None}, r"relation2id\.txt: cannot read it: No such file or directory"),
         ({"entity2id.txt": "4\na\t0\n"}, r"entity2id\.txt:1: says 4 names, but 1 follow"),
         ({"entity2id.txt": "2\na\t0\nb\t1\n"}, r"train2id\.txt:3: tail id 2 is out of range 0…1"),
         ({"train2id.txt": "0\n"}, r"train2id\.txt: the file holds no triples"),
@@ -234,7 +234,7 @@ def test_labels_that_fit_nothing_are_said(tmp_path):
     fill(tmp_path, {"mine.tsv": "A\tAlice\n"})
     graph = load_graph(folder, labels=tmp_path / "mine.tsv")
     assert f"{tmp_path / 'mine.tsv'} labels no entity of these data" in graph.notes
-    with pytest.raises(UserError, match=r"gone\.tsv: no such file"):
+    with pytest.raises(UserError, match=r"gone\.tsv: cannot read it: No such file"):
         load_graph(folder, labels=tmp_path / "gone.tsv")
     with pytest.raises(UserError, match=r"toy: cannot read it: Is a directory"):
         load_graph(folder, labels=folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 
 import numpy as np
@@ -253,8 +254,8 @@ def test_what_the_cache_says_of_itself():
         ({"n1": 10_000}, "n1 = 10000 is not in 1"),
         ({"n2": 0}, "n2 = 0: a refresh needs at least one fresh candidate"),
         ({"temperature": 0.0}, "temperature = 0.0 is not a positive number"),
-        ({"draw": "best"}, "draw = 'best'.*uniform, importance, top"),
-        ({"side": "both"}, "side = 'both'.*bernoulli, uniform"),
+        ({"draw": "best"}, "unknown draw 'best'; known: uniform, importance, top"),
+        ({"side": "both"}, "unknown side 'both'; known: bernoulli, uniform"),
     ],
 )
 def test_arguments_that_make_no_sense(options, reason):
@@ -320,3 +321,22 @@ def test_a_state_brings_its_seed():
     one, other = new_cache(seed=4), new_cache(seed=9)
     other.load_state_dict(one.state_dict())
     assert torch.equal(one.sample(*TRIPLES.T).entity, other.sample(*TRIPLES.T).entity)
+
+
+@twins
+@pytest.mark.parametrize("filter_known", [False, True])
+def test_a_deep_copy_goes_on_alone(twin, filter_known):
+    cache = new_cache(kernels=new_kernels(twin), filter_known=filter_known)
+    cache.sample(*TRIPLES.T)
+    before = {side: rows.clone() for side, rows in cache.rows.items()}
+    other = copy.deepcopy(cache)
+    drawn = []
+    for each in (other, cache):  # one after the other: neither may change the other
+        assert all(torch.equal(each.rows[side], before[side]) for side in Side)
+        for _ in range(2):
+            drawn.append(each.sample(*TRIPLES.T).entity)
+            each.refresh(*TRIPLES.T, by_sum)
+    assert torch.equal(drawn[0], drawn[2])
+    assert torch.equal(drawn[1], drawn[3])
+    assert all(torch.equal(cache.rows[side], other.rows[side]) for side in Side)
+    assert not torch.equal(cache.rows[Side.HEAD], before[Side.HEAD])

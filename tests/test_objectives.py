@@ -11,7 +11,7 @@ import torch
 from helpers import TINY, batch_of, new_model, random_graph
 from nscaching import TrainConfig, UserError
 from nscaching.kernels import AutogradLearner, Learning
-from nscaching.kernels.losses import LOGISTIC_ZERO, logistic, margin_ranking
+from nscaching.kernels.losses import LOGISTIC_ZERO, losses
 from nscaching.models import MODELS
 from nscaching.training.objective import choose_objective, penalty
 from nscaching.training.trainer import Trainer
@@ -21,7 +21,7 @@ NEGATIVE = [[1.0, 3.0], [-6.0, -5.5], [0.5, -0.5], [-9.0, -8.0]]
 
 
 def test_margin_ranking():
-    loss, teaching = margin_ranking(torch.tensor(POSITIVE), torch.tensor(NEGATIVE), margin=4.0)
+    loss, teaching = losses("margin", 4.0, torch.tensor(POSITIVE), torch.tensor(NEGATIVE))
     expected = [
         sum(max(0.0, 4.0 - positive + negative) for negative in row)
         for positive, row in zip(POSITIVE, NEGATIVE, strict=True)
@@ -32,7 +32,7 @@ def test_margin_ranking():
 
 def test_logistic():
     positive, negative = torch.tensor(POSITIVE).double(), torch.tensor(NEGATIVE).double()
-    loss, teaching = logistic(positive, negative)
+    loss, teaching = losses("logistic", 0.0, positive, negative)
     expected = [
         math.log(1 + math.exp(-p)) + sum(math.log(1 + math.exp(n)) for n in row)
         for p, row in zip(POSITIVE, NEGATIVE, strict=True)
@@ -106,7 +106,7 @@ def test_objectives_and_samplers_have_to_fit(objective, sampler, advice):
 
 
 def test_logistic_of_large_scores_is_finite():
-    loss, _ = logistic(torch.tensor([-500.0]), torch.tensor([[500.0]]))
+    loss, _ = losses("logistic", 0.0, torch.tensor([-500.0]), torch.tensor([[500.0]]))
     assert loss.tolist() == [1000.0]
 
 

@@ -22,7 +22,7 @@ from nscaching.data.index import Side
 from nscaching.errors import Stopped
 from nscaching.files import CannotWriteError
 from nscaching.kernels import Kernels
-from nscaching.probes import changes, probes, repeats
+from nscaching.probes import probes
 from nscaching.probes.files import Snapshots, save_snapshot
 from nscaching.training import recorder
 from nscaching.training.recorder import Recorder
@@ -108,7 +108,7 @@ def test_the_repeat_ratio_is_that_of_a_slow_count(kernels, settings):
 
 
 def test_of_very_many_negatives_a_part_is_looked_at_with_all_its_repeats(monkeypatch):
-    monkeypatch.setattr(repeats, "MOST_KEPT", 50)
+    monkeypatch.setattr(probes, "MOST_KEPT", 50)
     trainer = new_trainer(probes=ProbeConfig(probe_repeats=2), sampler="bernoulli")
     heard = overhear(trainer)
     trainer.epoch(1)
@@ -170,9 +170,9 @@ def test_new_elements(kernels, size):
 
 
 def test_of_many_keys_a_sample_is_looked_at_that_the_seed_decides(monkeypatch):
-    monkeypatch.setattr(changes, "KEYS", 7)
+    monkeypatch.setattr(probes, "KEYS", 7)
     one, same, other = (
-        changes.ChangeMeter(new_trainer().sampler.cache.rows, seed, Kernels()).keys
+        probes.ChangeMeter(new_trainer().sampler.cache.rows, seed, Kernels()).keys
         for seed in (1, 1, 2)
     )
     for side in Side:
@@ -439,7 +439,7 @@ def test_a_graph_without_validation(splits):
 def test_what_is_off_is_not_there(tmp_path):
     assert not ProbeConfig().on
     run = tiny(probes=ProbeConfig(), epochs=1, out=tmp_path / "run")
-    assert new_trainer(probes=ProbeConfig()).probes is None
+    assert not new_trainer(probes=ProbeConfig()).probes.checkpoint()
     assert "probes" not in tomllib.loads((run.path / "config.toml").read_text())
     loaded = Run.load(run.path)
     assert (loaded.probes, loaded.scores, dict(loaded.snapshots)) == (ProbeConfig(), [], {})
@@ -512,7 +512,7 @@ def test_tracing_needs_test_triples():
 
 
 def test_more_negatives_than_there_is_room_for(monkeypatch):
-    monkeypatch.setattr(repeats, "MOST_OF_AN_EPOCH", 59)
+    monkeypatch.setattr(probes, "MOST_OF_AN_EPOCH", 59)
     with pytest.raises(UserError, match="takes 1 to 59 negatives in an epoch, not 60"):
         tiny(probes=ProbeConfig(probe_repeats=2))
 

@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nscaching.data.readers.blocks import CONTROL
+from nscaching.data.readers.name_table import NameTable
 from nscaching.data.readers.openke import read_openke_ids, read_openke_labelled, read_openke_names
-from nscaching.data.readers.quick_table import NameTable
 from nscaching.data.readers.table import read_labels, read_triples
 from nscaching.errors import UserError
 
@@ -25,7 +25,7 @@ SPACED = [tuple(name.replace(" ", "_") for name in triple) for triple in TRIPLES
 def read(path):
     """Return the triples of a file by name."""
     entities, relations = NameTable(), NameTable()
-    ids = read_triples(path, entities, relations)
+    ids = read_triples(path, entities, relations, [])
     assert ids.dtype == np.int32
     e, r = list(entities), list(relations)
     return [(e[head], r[relation], e[tail]) for head, relation, tail in ids.tolist()]
@@ -96,9 +96,13 @@ def test_a_header_is_one_line_and_the_first(tmp_path):
 def test_ids_are_given_by_first_occurrence_and_go_on_from_file_to_file(tmp_path):
     entities, relations = NameTable(), NameTable()
     first = written(tmp_path, "a.tsv", "x\tr\ty\ny\tr\tx\nx\tr\ty\n")
-    assert read_triples(first, entities, relations).tolist() == [[0, 0, 1], [1, 0, 0], [0, 0, 1]]
+    assert read_triples(first, entities, relations, []).tolist() == [
+        [0, 0, 1],
+        [1, 0, 0],
+        [0, 0, 1],
+    ]
     second = written(tmp_path, "b.tsv", "z\ts\tx\n")
-    assert read_triples(second, entities, relations).tolist() == [[2, 1, 0]]
+    assert read_triples(second, entities, relations, []).tolist() == [[2, 1, 0]]
     assert list(entities) == ["x", "y", "z"]
     assert list(relations) == ["r", "s"]
 
@@ -187,7 +191,7 @@ def test_a_flaw_is_named_with_file_and_line(tmp_path, name, data, message):
 
 
 def test_what_is_no_readable_file_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"gone\.tsv: no such file$"):
+    with pytest.raises(UserError, match=r"gone\.tsv: cannot read it: No such file or directory$"):
         read(tmp_path / "gone.tsv")
     (tmp_path / "folder.tsv").mkdir()
     with pytest.raises(UserError, match=r"folder\.tsv: cannot read it: Is a directory$"):

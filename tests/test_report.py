@@ -20,10 +20,9 @@ from nscaching.data.graph import SPLITS
 from nscaching.data.index import Side
 from nscaching.errors import Stopped, UserError
 from nscaching.evaluation import ranking as evaluation
-from nscaching.runs import report
 from nscaching.runs.report import charts, markup, page
-from nscaching.runs.report.examples import varied
 from nscaching.runs.report.page import POLICY, render
+from nscaching.runs.report.results import varied
 
 VOID = {"meta", "wbr", "line", "rect", "circle", "polyline"}
 HOSTILE = [
@@ -418,7 +417,7 @@ def test_numbers_as_people_read_them():
 
 def drawn(title, points, last):
     """Return a chart of one line as SVG."""
-    found = charts.chart(title, [charts.Series(title, points)], last)
+    found = charts.chart(title, "", [charts.Series(title, points)], last)
     return str(page.templates().get_template("macros.html").module.chart(found))
 
 
@@ -468,8 +467,8 @@ def test_charts_of_odd_figures_stay_in_their_frame(points):
 
 
 def test_nothing_to_draw():
-    assert charts.chart("x", [charts.Series("x", [(1, np.nan)])], 1) == {}
-    assert charts.chart("x", [], 1) == {}
+    assert charts.chart("x", "", [charts.Series("x", [(1, np.nan)])], 1) == {}
+    assert charts.chart("x", "", [], 1) == {}
 
 
 def test_different_relations_go_first():
@@ -482,7 +481,7 @@ def test_a_thousand_relations_are_listed_and_the_rest_counted(monkeypatch):
     n = 60
     triples = [(0, r, 1) for r in range(n)]
     graph = graph_of([(1, r, 0) for r in range(n)], (), triples, entities=8)
-    monkeypatch.setattr("nscaching.runs.report.results.MOST", 40)
+    monkeypatch.setattr("nscaching.runs.report.page.MOST_RELATIONS", 40)
     content = render(tiny(graph, epochs=1))
     assert "<summary>15 more relations</summary>" in content
     assert "The 20 smallest are left out here." in content
@@ -576,7 +575,7 @@ def test_a_report_that_fails_costs_no_run(tmp_path, monkeypatch, error):
 
     run = tiny(epochs=1)
 
-    monkeypatch.setattr(report, "render", fail)
+    monkeypatch.setattr(page, "render", fail)
     with pytest.warns(UserWarning, match="report.html was not written"):
         run.save(tmp_path / "run")
     assert not list((tmp_path / "run").glob("report*"))

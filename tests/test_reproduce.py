@@ -21,7 +21,7 @@ from helpers import random_graph
 from nscaching import Run, TrainConfig, train
 from nscaching.cli import show_reproduce
 from nscaching.cli.main import main
-from nscaching.cli.signals import Signals
+from nscaching.cli.progress import Signals
 from nscaching.data.graph import Labelled
 from nscaching.errors import Stopped, UserError
 from nscaching.paper.published import TABLES

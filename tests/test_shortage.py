@@ -15,11 +15,11 @@ from helpers import TINY, new_model, random_graph
 from nscaching import TrainConfig, UserError, train
 from nscaching.cli.main import main
 from nscaching.data.index import Side
+from nscaching.evaluation.candidates import evaluate_relations
 from nscaching.evaluation.chunks import Chunks, is_shortage
 from nscaching.evaluation.classify import score_triples
-from nscaching.evaluation.neighbours import neighbours
+from nscaching.evaluation.predict import neighbours
 from nscaching.evaluation.ranking import Queries, rank
-from nscaching.evaluation.relations import evaluate_relations
 from nscaching.kernels import Kernels
 from nscaching.training.trainer import Trainer
 

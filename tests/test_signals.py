@@ -11,7 +11,7 @@ import time
 import pytest
 
 from nscaching.cli.main import main
-from nscaching.cli.signals import Signals
+from nscaching.cli.progress import Signals
 from nscaching.errors import Stopped
 from nscaching.kernels.choose import repeated
 from resuming import assert_same, lines
@@ -108,7 +108,7 @@ def test_flags_that_would_change_a_run(words, message, capsys):
 def test_a_second_signal_ends_it_at_once():
     program = """
 import os, signal, time
-from nscaching.cli.signals import Signals
+from nscaching.cli.progress import Signals
 from nscaching.kernels.choose import repeated
 with Signals() as stop:
     os.kill(os.getpid(), signal.SIGTERM)

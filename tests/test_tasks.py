@@ -15,10 +15,9 @@ from helpers import TINY, all_triples, graph_of, graphs, new_model, random_graph
 from nscaching import KnowledgeGraph, Run, TrainConfig, UserError, train
 from nscaching.cli.main import main
 from nscaching.data.graph import Labelled
-from nscaching.evaluation.entities import classify_entities
-from nscaching.evaluation.linking import labelled_pairs, link_entities, similarity
-from nscaching.evaluation.neighbours import _nearness, neighbours
-from nscaching.evaluation.relations import evaluate_relations
+from nscaching.evaluation.candidates import classify_entities, evaluate_relations
+from nscaching.evaluation.classify import labelled_pairs, link_entities, similarity
+from nscaching.evaluation.predict import _nearness, neighbours
 from nscaching.models import MODELS
 
 plenty = settings(derandomize=True, deadline=None, max_examples=40)
@@ -257,7 +256,7 @@ def test_neighbours_agree_with_a_slow_twin(name):
         assert [each["name"] for each in found] == [f"e{i}" for i in order]
         assert [each[by] for each in found] == pytest.approx([others[i] for i in order])
         assert neighbours(model, graph, "e4", 3, by)["neighbours"] == found[:3]
-        assert torch.equal(_nearness(model, 4, by, piece=5), _nearness(model, 4, by))
+        assert np.array_equal(_nearness(model, 4, by, piece=5), _nearness(model, 4, by))
 
 
 def test_equal_vectors_are_neighbours_in_the_order_of_ids():

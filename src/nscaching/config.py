@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from nscaching.errors import UserError, flag, unknown
+from nscaching.errors import UserError, flag, reading, unknown
 from nscaching.settings import CacheSettings, GeneratorSettings
 
 Config = TypeVar("Config")
@@ -141,29 +141,32 @@ def _arguments(values: Mapping[str, Any]) -> dict[str, Any]:
     return found[""] | {group: kind(**found[group]) for group, kind in GROUPS.items()}
 
 
+AT_LEAST = dict.fromkeys(["seed", "lazy", "validate_every", "patience", "threads"], 0)
+AT_LEAST |= dict.fromkeys(["dim", "epochs", "batch_size", "n1", "n2", "negatives"], 1)
+POSITIVE = ("lr", "temperature", "generator_lr", "adversarial")
+NOT_NEGATIVE = ("margin", "penalty")
+
+
 def _check_values(values: Mapping[str, Any]) -> None:
     """Refuse values out of bounds and settings that contradict each other."""
-    least = {"seed": 0, "lazy": 0, "validate_every": 0, "patience": 0, "threads": 0}
-    least |= {"dim": 1, "epochs": 1, "batch_size": 1, "n1": 1, "n2": 1}
     if values["sampler"].casefold() == "none" and (values["negatives"] or values["filter_known"]):
         what = flag("negatives") if values["negatives"] else flag("filter_known")
         raise UserError(f"{flag('sampler')} none draws no negatives: leave out {what}")
-    if values["negatives"] is not None:
-        least["negatives"] = 1
-    for name, bound in least.items():
-        value, most = values[name], MOST_THREADS if name == "threads" else MOST
-        if not bound <= value <= most:
-            kind, limit = ("least", bound) if value < bound else ("most", most)
-            raise UserError(f"{flag(name)} must be at {kind} {limit}, not {value}")
     if values["patience"] and not values["validate_every"]:
         raise UserError(f"{flag('patience')} needs validation: give {flag('validate_every')} too")
-    for name in ("lr", "temperature", "generator_lr", "adversarial"):
-        if not (values[name] > 0 and math.isfinite(values[name])):
-            raise UserError(f"{flag(name)} must be a positive number, not {values[name]}")
-    for name in ("margin", "penalty"):
-        value = values[name]
-        if value is not None and not (value >= 0 and math.isfinite(value)):
-            raise UserError(f"{flag(name)} must be zero or a positive number, not {value}")
+    for name, value in values.items():
+        least, most = AT_LEAST.get(name), MOST_THREADS if name == "threads" else MOST
+        if value is None:
+            continue
+        if least is not None and not least <= value <= most:
+            bound = f"at least {least}" if value < least else f"at most {most}"
+        elif name in POSITIVE and not 0 < value < math.inf:
+            bound = "a positive number"
+        elif name in NOT_NEGATIVE and not 0 <= value < math.inf:
+            bound = "zero or a positive number"
+        else:
+            continue
+        raise UserError(f"{flag(name)} must be {bound}, not {value}")
 
 
 def from_values(
@@ -206,15 +209,11 @@ def check_type(what: str, hint: Any, value: Any) -> Any:  # noqa: ANN401  (any f
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file, or raise a UserError that names the file and the place."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MOST_TOML + 1)
+    with reading(path), path.open("rb") as file:
+        data = file.read(MOST_TOML + 1)
         if len(data) > MOST_TOML:
             raise ValueError(f"larger than {MOST_TOML:,} bytes")
         return tomllib.loads(data.decode("utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"{path}: cannot read it: {reason}") from error
 
 
 def write_toml(path: Path, values: dict[str, Any]) -> None:

@@ -73,3 +73,16 @@ def user_path(path: str | Path) -> Path:
         return Path(path).expanduser()
     except RuntimeError:
         raise UserError(f"{path}: there is no such home folder") from None
+
+
+@contextmanager
+def reading(path: Path | str, *errors: type[Exception]) -> Iterator[None]:
+    """Turn an OSError, a ValueError or one of ``errors`` into one line that names the path."""
+    caught: tuple[type[Exception], ...] = (OSError, ValueError, RecursionError, *errors)
+    try:
+        yield
+    except UserError:
+        raise
+    except caught as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path}: cannot read it: {reason}") from error

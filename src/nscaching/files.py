@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nscaching.errors import UserError, flag
+from nscaching.errors import UserError, flag, reading
 
 PARTIAL = ".partial"
 LINE_LIMIT = 64 << 20  # bytes of a line of JSON; a name has at most 16 MiB
@@ -35,19 +35,6 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise CannotWriteError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-@contextmanager
-def reading(path: Path | str, *errors: type[Exception]) -> Iterator[None]:
-    """Turn an OSError, a ValueError or one of ``errors`` into one line that names the path."""
-    caught: tuple[type[Exception], ...] = (OSError, ValueError, RecursionError, *errors)
-    try:
-        yield
-    except UserError:
-        raise
-    except caught as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path}: cannot read it: {reason}") from error
 
 
 @contextmanager
@@ -125,13 +112,11 @@ def free_path(path: Path) -> Path:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file of UTF-8."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
 def read_text(path: Path) -> str:
-    """Read a file of UTF-8."""
     with reading(path):
         return regular_file(path).read_text(encoding="utf-8")
 
@@ -142,7 +127,6 @@ def save_tensors(
     metadata: dict[str, str] | None = None,
     durable: bool = False,
 ) -> None:
-    """Write tensors as safetensors."""
     with replacing(path, durable=durable) as partial:
         write_tensors(partial, tensors, metadata)
 
@@ -227,7 +211,6 @@ class FolderLock:
             pass
 
     def release(self) -> None:
-        """Let other processes use the folder."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -8,6 +8,7 @@ is enough. A batch is sampled just before its gradient step: drawing and refresh
 Algorithm 2 of the paper.
 """
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -50,28 +51,11 @@ class NSCachingNegativeSampler(NegativeSampler):
         "n2": {"type": int, "low": 10, "high": 90, "q": 20},
     }
 
-    def __init__(
-        self,
-        *,
-        mapped_triples: Tensor,
-        num_entities: int | None = None,
-        num_relations: int | None = None,
-        num_negs_per_pos: int | None = None,
-        filtered: bool = False,
-        filterer: Any = None,  # noqa: ANN401  (PyKEEN's hint: a name, a class or an object)
-        filterer_kwargs: Mapping[str, Any] | None = None,
-        **cache: Any,  # noqa: ANN401  (arguments of NegativeCache)
-    ) -> None:
-        super().__init__(
-            mapped_triples=mapped_triples,
-            num_entities=num_entities,
-            num_relations=num_relations,
-            num_negs_per_pos=num_negs_per_pos,
-            filtered=filtered,
-            filterer=filterer,
-            filterer_kwargs=filterer_kwargs,
-        )
-        self.triples, self.settings = mapped_triples, cache
+    def __init__(self, *, mapped_triples: Tensor, **options: Any) -> None:  # noqa: ANN401
+        theirs = options.keys() & inspect.signature(NegativeSampler).parameters
+        given = {name: options.pop(name) for name in theirs}
+        super().__init__(mapped_triples=mapped_triples, **given)
+        self.triples, self.settings = mapped_triples, options
         self.cache: NegativeCache | None = None
 
     def bind(self, model: PykeenModel) -> NegativeCache:
@@ -129,11 +113,8 @@ class NSCachingTrainingLoop(SLCWATrainingLoop):
         def add(model: PykeenModel, state: dict[str, Tensor], *rest: object) -> None:
             state.update({f"{PREFIX}{name}": tensor.cpu() for name, tensor in held.items()})
 
-        hook = self.model.register_state_dict_post_hook(add)  # type: ignore[no-untyped-call]
-        try:
+        with self.model.register_state_dict_post_hook(add):  # type: ignore[no-untyped-call]
             super()._save_state(*args, **kwargs)
-        finally:
-            hook.remove()
 
     def _load_state(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  (PyKEEN's)
         """Load a checkpoint: the tensors of the cache wait for the cache."""
@@ -142,11 +123,8 @@ class NSCachingTrainingLoop(SLCWATrainingLoop):
             names = [name for name in state if name.startswith(PREFIX)]
             self._cache_state = {n.removeprefix(PREFIX): state.pop(n) for n in names} or None
 
-        hook = self.model.register_load_state_dict_pre_hook(take)  # type: ignore[no-untyped-call]
-        try:
+        with self.model.register_load_state_dict_pre_hook(take):  # type: ignore[no-untyped-call]
             return super()._load_state(*args, **kwargs)
-        finally:
-            hook.remove()
 
 
 class _Scores(Model):
@@ -155,8 +133,8 @@ class _Scores(Model):
     pykeen: Any
     """The model; its types are PyKEEN's."""
 
-    def __init__(self, model: PykeenModel) -> None:
-        super().__init__(model.num_entities, model.num_relations, 0)
+    def __init__(self, model: PykeenModel, norm: int = 2) -> None:
+        super().__init__(model.num_entities, model.num_relations, 0, norm)
         self.__dict__["pykeen"] = model  # not a submodule: its mode is changed by hand
         self.modes: list[bool] = []
 
@@ -173,7 +151,6 @@ class _Scores(Model):
                 module.enriched_embeddings = None
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """Score triples given as ids whose shapes broadcast."""
         triples = torch.stack(torch.broadcast_tensors(head, relation, tail), dim=-1)
         scores = [self.pykeen.score_hrt(some) for some in triples.reshape(-1, 3).split(PIECE)]
         return torch.cat(scores).view(triples.shape[:-1])
@@ -186,13 +163,11 @@ class _Scores(Model):
         candidates: Tensor,
         dtype: torch.dtype | None = None,
     ) -> Tensor:
-        """Score candidates [B, K] of queries [B]."""
         if not isinstance(self.pykeen, ERModel):
             return self._score_broadcast(side, anchor, relation, candidates)
         scores, size = [], max(1, PIECE // candidates.shape[1])
-        for a, r, c in zip(
-            anchor.split(size), relation.split(size), candidates.split(size), strict=True
-        ):
+        pieces = [ids.split(size) for ids in (anchor, relation, candidates)]
+        for a, r, c in zip(*pieces, strict=True):
             if side is Side.TAIL:
                 scores.append(self.pykeen.score_t(torch.stack([a, r], dim=1), tails=c))
             else:
@@ -206,12 +181,10 @@ class _Dot(_Scores):
     form = Form.DOT
 
     def table(self, dtype: torch.dtype | None = None) -> Tensor:
-        """Return the rows of all entities as real numbers, pairs for complex ones."""
         rows = _real(self.pykeen.entity_representations[0](None).detach())
         return rows if dtype is None else rows.to(dtype).to(rows.dtype)
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
-        """Return the query vectors [B, D]."""
         rows = self.pykeen.entity_representations[0](anchor)
         relations = self.pykeen.relation_representations[0](relation)
         return _real(self.meet(side, rows, relations)).detach()
@@ -226,20 +199,11 @@ class _Rotated(_Dot):
 
     form = Form.DISTANCE
 
-    def __init__(self, model: PykeenModel) -> None:
-        super().__init__(model)
-        self.norm = 2
-
 
 class _Translated(_Rotated):
     """TransE: the distance to h + r, or to t − r."""
 
-    def __init__(self, model: PykeenModel) -> None:
-        super().__init__(model)
-        self.norm = int(self.pykeen.interaction.p)
-
     def meet(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
-        """Return h + r for the tail, t − r for the head."""
         return anchor - relation if side is Side.HEAD else anchor + relation
 
 
@@ -267,9 +231,11 @@ def scores_of(model: PykeenModel) -> _Scores:
         with torch.no_grad():
             turns = model.relation_representations[0](None).abs()
         kind = _Rotated if torch.allclose(turns, torch.ones_like(turns), atol=1e-3) else _Scores
-    if kind is _Translated and (interaction.power_norm or interaction.p not in (1, 2)):
-        kind = _Scores
-    return kind(model)
+    if kind is not _Translated:
+        return kind(model)
+    if interaction.power_norm or interaction.p not in (1, 2):
+        return _Scores(model)
+    return _Translated(model, int(interaction.p))
 
 
 negative_sampler_resolver.register(NSCachingNegativeSampler)

@@ -18,13 +18,8 @@ from nscaching.errors import UserError, naming_flags, unknown
 from nscaching.evaluation.chunks import is_shortage
 from nscaching.runs.escaping import visible
 
-# The parser's messages for a value that is not a number.
-NO_NUMBER = {
-    r"invalid literal for int\(\) with base 10: (.*)": "a whole number",
-    r"no type matching \{None\}\|INT could be instantiated from \[(.*)\]": "a whole number",
-    r"could not convert string to float: (.*)": "a number",
-    r"no type matching \{None\}\|FLOAT could be instantiated from \[(.*)\]": "a number",
-}
+# The types that the parser names where a value is not a number.
+NUMBERS = {"int": "a whole number", "float": "a number"}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -116,7 +111,7 @@ def _reason(box: str) -> str:
     paragraphs = re.split(r"^[ │─╰╯-]*$", body, flags=re.MULTILINE)
     first = next(filter(str.strip, paragraphs), box)
     sentence = " ".join(line.strip("│ ") for line in first.split("\n")).strip().rstrip(".")
-    for pattern, kind in NO_NUMBER.items():
-        message = f"Error parsing (--\\S+): {pattern}"
-        sentence = re.sub(message, rf"\1 takes {kind}, not \2", sentence)
+    for kind, words in NUMBERS.items():
+        message = rf"Error parsing (--\S+): [^'\"]*\b{kind}\b[^'\"]*(['\"].*['\"])\]?"
+        sentence = re.sub(message, rf"\1 takes {words}, not \2", sentence, flags=re.IGNORECASE)
     return sentence

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from nscaching.cli.loading import load_graph
-from nscaching.cli.progress import SeriesDisplay
-from nscaching.cli.signals import Signals
+from nscaching.cli.progress import Signals, TrainingDisplay
 from nscaching.cli.tables import note, print_json, print_table, say
+from nscaching.cli.training import load_graph
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.paper.published import TABLES
@@ -40,7 +39,7 @@ class _Listener(ReproduceListener):
 
     @contextmanager
     def training(self, name: str, config: TrainConfig) -> Iterator[Listener]:
-        with SeriesDisplay(name, config, self.signals) as display:
+        with TrainingDisplay(name, config, self.signals, series=True) as display:
             yield display
 
 

@@ -8,9 +8,6 @@ from typing import Any
 from nscaching.errors import UserError
 from nscaching.runs.escaping import json_text, visible
 
-# In a file or a pipe, no line of a table is broken.
-FILE_WIDTH = 1 << 16
-
 LONGEST = 2000  # characters of a cell; JSON has all of them
 
 HEADINGS = {"mrr": "MRR", "mr": "MR", "hits@1": "Hit@1", "hits@3": "Hit@3", "hits@10": "Hit@10"}
@@ -51,7 +48,7 @@ def print_table(
         table.add_row(*(Text(_shown(cell)) for cell in row))
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = FILE_WIDTH
+        console.width = 1 << 16  # in a file or a pipe, no line of a table is broken
     console.print(table)
 
 

@@ -1,16 +1,15 @@
-"""What ``train`` does: training with a progress bar, stopped by SIGINT or SIGTERM."""
+"""Loading a graph and training, with a progress bar: what ``train`` does."""
 
 from collections.abc import Callable
 from functools import partial
 
-from nscaching.cli.loading import describe_graph, load_graph
-from nscaching.cli.progress import TrainingDisplay
-from nscaching.cli.signals import Signals
+from nscaching.cli.progress import Signals, TrainingDisplay, when_slow
 from nscaching.cli.tables import HEADINGS, cells, note, print_json, print_table, say
 from nscaching.cli.verbs.compare import summary
 from nscaching.cli.verbs.train import Train
 from nscaching.config import TrainConfig
-from nscaching.data.graph import KnowledgeGraph
+from nscaching.data import datasets
+from nscaching.data.graph import SPLITS, KnowledgeGraph
 from nscaching.errors import UserError, as_flag, user_path
 from nscaching.kernels.dispatch import choose_device
 from nscaching.models import MODELS
@@ -20,14 +19,44 @@ from nscaching.runs.folder import RunFolder, default_out, resume_command
 from nscaching.runs.layout import REPORT
 from nscaching.runs.run import Run
 from nscaching.runs.settings import read_record
-from nscaching.samplers import SAMPLERS
-from nscaching.training.memory import Statement, readable, refusal
+from nscaching.training.memory import Statement, readable
 from nscaching.training.objective import choose_objective
 from nscaching.training.train import differences, resume, train
 
 # The flags that go with --resume: none of them changes the steps that are done.
 RESUMABLE = {"epochs", "device", "kernels", "threads"}
 RESUMABLE |= {"resume", "checkpoint_every", "trust", "json"}
+
+
+def load_graph(
+    where: str, labels: str = "", split_seed: int = 0, literals: bool = False
+) -> KnowledgeGraph:
+    """Load a graph; show progress if the download or the reading takes long."""
+    known = datasets.find(where)
+    with when_slow(f"loading {where}") as bar:
+        if known is not None and not datasets.is_cached(known.name):
+            datasets.fetch(
+                known.name,
+                lambda file, done, of: bar.show(done, of, f"{file}  {done / 1e6:.1f} MB"),
+            )
+        graph = KnowledgeGraph.load(where, labels, split_seed, literals, bar.stage)
+        # Training and ranking need both indices: built here, under the progress bar.
+        bar.stage("indexing", 0, 2)
+        assert graph.train_keys
+        bar.stage("indexing", 1, 2)
+        assert graph.filter_index
+        return graph
+
+
+def describe_graph(graph: KnowledgeGraph) -> None:
+    """Print the sizes of a graph and the notes of its reader on standard error."""
+    sizes = " / ".join(f"{len(graph.split(split)):,}" for split in SPLITS)
+    note(
+        f"{graph.name}: {len(graph.entities):,} entities, {len(graph.relations):,} relations, "
+        f"{sizes} triples ({' / '.join(SPLITS)})"
+    )
+    for each in graph.notes:
+        note(f"note: {each}")
 
 
 def watched(
@@ -42,56 +71,45 @@ def watched(
 
 
 def train_run(verb: Train) -> None:
-    """Train with a progress bar, and print the results."""
     if verb.config and not verb.trust:
         settings = verb.settings.to_dict()  # flags are trust enough
         refuse_outside_code(verb.config, {n: settings[n] for n in settings.keys() - verb.given})
     if not verb.where:
         raise UserError("say what to train on: a known data set, a folder or a file")
-    _check(verb)
+    # Mistakes in the settings are found before the data are loaded.
+    config = verb.settings
+    MODELS.get(config.gan.generator)
+    choose_objective(config, MODELS.get(config.model))
+    choose_device(config.device)
+    if verb.out:
+        RunFolder(verb.out).check_free(verb.overwrite)
+    verb.probes.check(config)
     graph = load_graph(verb.where, verb.labels, verb.split_seed, verb.literals)
     describe_graph(graph)
     _note_differences(verb, graph)
-    out = verb.out or default_out(graph, verb.settings)
+    out = verb.out or default_out(graph, config)
     if verb.dry_run:
-        _dry_run(verb, graph, str(out))
+        needed = Statement(graph, config, user_path(out), len(verb.probes.snapshots))
+        print_memory(needed, verb.json)
+        needed.check()
         return
-    work = partial(train, graph, verb.settings, out=out, overwrite=verb.overwrite)
+    work = partial(train, graph, config, out=out, overwrite=verb.overwrite)
     work = partial(work, probes=verb.probes, checkpoint_every=verb.checkpoint_every)
-    _print_run(watched(work, verb.settings), verb.json)
+    _print_run(watched(work, config), verb.json)
 
 
 def resume_run(verb: Train) -> None:
     """Resume a training run; refuse flags that would make it another one."""
     if verb.where:
         raise UserError(f"--resume takes the data from the run folder: leave out {verb.where}")
-    for name in verb.given:
-        if name not in RESUMABLE:
-            raise UserError(
-                f"--resume takes all settings from the run folder: leave out {as_flag(name)}"
-            )
+    if others := [as_flag(name) for name in verb.given if name not in RESUMABLE]:
+        raise UserError(f"--resume takes all settings from the run folder: leave out {others[0]}")
     changed = verb.chosen(verb.settings.flat())
     _, config = RunFolder(verb.resume).read_config(verb.trust)
     options = {"trust": verb.trust, "checkpoint_every": verb.checkpoint_every, **changed}
-    run = watched(
-        partial(resume, verb.resume, **options),
-        config.changed(epochs=changed.get("epochs", config.epochs)),
-        f"; to resume: {resume_command(verb.resume)}",
-    )
-    _print_run(run, verb.json)
-
-
-def _check(verb: Train) -> None:
-    """Find mistakes in the settings before the data are loaded."""
-    config = verb.settings
-    for name in (config.model, config.gan.generator):
-        MODELS.get(name)
-    SAMPLERS.get(config.sampler)
-    choose_objective(config, MODELS.get(config.model))
-    choose_device(config.device)
-    if verb.out:
-        RunFolder(verb.out).check_free(verb.overwrite)
-    verb.probes.check(config)
+    work = partial(resume, verb.resume, **options)
+    left = f"; to resume: {resume_command(verb.resume)}"
+    _print_run(watched(work, config.changed(**changed), left), verb.json)
 
 
 def _note_differences(verb: Train, graph: KnowledgeGraph) -> None:
@@ -108,22 +126,12 @@ def _note_differences(verb: Train, graph: KnowledgeGraph) -> None:
             note(f"note: --preset {verb.preset} was tuned for {theirs}, not for {ours}")
 
 
-def _dry_run(verb: Train, graph: KnowledgeGraph, out: str) -> None:
-    """Print the memory and disk that training needs; raise an error if they do not suffice."""
-    found = Statement(graph, verb.settings, user_path(out), len(verb.probes.snapshots))
-    print_memory(found, verb.json)
-    if reason := refusal(found):
-        raise UserError(reason)
-
-
 def print_memory(found: Statement, as_json: bool) -> None:
-    """Print what a training run would need, and what is available."""
     if as_json:
         print_json(found.to_dict())
         return
     for place in found.places:
-        mine = [item for item in found.items if item.place == place]
-        rows = [[item.what, readable(item.bytes)] for item in mine]
+        rows = [[i.what, readable(i.bytes)] for i in found.items if i.place == place]
         available = found.available[place]
         rows.append(["peak", readable(found.peak(place))])
         rows.append(["available", "unknown" if available is None else readable(available)])
@@ -132,7 +140,6 @@ def print_memory(found: Statement, as_json: bool) -> None:
 
 
 def _print_run(run: Run, as_json: bool) -> None:
-    """Print the results of a training run."""
     figures = summary(run)
     if as_json:
         print_json(figures)
@@ -141,11 +148,8 @@ def _print_run(run: Run, as_json: bool) -> None:
     title = f"{run.config.model} with {run.config.sampler} on {run.graph.name}"
     if rows:
         print_table(["split", *HEADINGS.values()], rows, title)
-    best = "was best" if figures["valid"] else "was kept"
-    say(
-        f"epoch {run.best_epoch} of {figures['epochs']} {best}; "
-        f"{run.train_seconds:.1f} s of training",
-        f"run folder: {run.path}",
-    )
+    best = "best" if figures["valid"] else "kept"
+    epoch = f"epoch {run.best_epoch} of {figures['epochs']} was {best}"
+    say(f"{epoch}; {run.train_seconds:.1f} s of training", f"run folder: {run.path}")
     if run.path is not None and (run.path / REPORT).is_file():
         say(f"report: {run.path / REPORT}")

@@ -27,53 +27,42 @@ class TuningDisplay(Bar, Watch):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.before = self.trials = self.of = self.epochs = self.epoch = 0
-        self.mrr, self.best, self.plan = "", "", ""
+        self.mrr = self.best = self.plan = ""
 
     def begin_search(self, tuning: Tuning, total: int) -> None:
-        """Say how many trials the folder has already, if any."""
         self.before = self.trials = len(tuning.trials)
         self.of = total
         self._update_best(tuning)
-        there = f"{self.before} of {total} trials are there"
-        if self.before > total:
-            asked = "1 was" if total == 1 else f"{total} were"
-            there = f"{self.before} trials are there, {asked} asked for"
         if self.before:
-            self._say(f"{tuning.path}: {there}{self.best}")
+            self._say(f"{tuning.path}: trials so far: {self.before}, asked for: {total}{self.best}")
 
     def start(self, config: TrainConfig) -> None:
-        """Show a trial that starts."""
         self.epochs, self.epoch, self.mrr = config.epochs, 0, ""
         self._show(0.0)
 
     def announce(self, plan: str) -> None:
-        """Say which kernels run, once."""
-        if plan != self.plan:
+        if plan != self.plan:  # the kernels are said once
             self.plan = plan
             self._say(f"{plan}; the first step compiles what is not yet", "dim")
 
     def record(self, record: dict[str, Any]) -> None:
-        """Show a finished epoch or validation."""
         self.epoch = record["epoch"]
         if "mrr" in record:
             self.mrr = f"  MRR {record['mrr']:.4f}"
         self._show(self.epoch)
 
     def progress(self, stage: Stage, done: int, total: int) -> None:
-        """Show a step inside an epoch or a validation."""
         self._show(self.epoch + done / total if stage is Stage.TRAINING else self.epoch)
 
     def end(self, tuning: Tuning) -> None:
-        """Say the result of the last trial."""
         trial = tuning.trials[-1]
         self.trials, self.epoch = trial.number, 0
         settings = "  ".join(f"{name} {short(value)}" for name, value in trial.settings.items())
-        if trial.state == "finished":
-            how = "best" if tuning.best is trial else ""
-        elif trial.state == "pruned":
-            how = f"pruned at epoch {trial.epochs}"
-        else:
-            how = f"failed: {trial.reason}"
+        how = {
+            "finished": "best" if tuning.finished and tuning.best is trial else "",
+            "pruned": f"pruned at epoch {trial.epochs}",
+            "failed": f"failed: {trial.reason}",
+        }[trial.state]
         number = f"trial {trial.number:{len(str(self.of))}}/{self.of}"
         line = f"{number}  MRR {_mrr(trial):6}  {settings}  {trial.seconds:.1f} s  {how}"
         self._say(line.rstrip())
@@ -81,7 +70,6 @@ class TuningDisplay(Bar, Watch):
         self._show(0.0)
 
     def stopped(self, out: Path) -> None:
-        """Say how to continue after Ctrl-C."""
         done = f"{self.trials} of {self.of} trials are kept in {out}"
         self._say(f"{done}; the same command continues there")
 
@@ -101,7 +89,6 @@ class TuningDisplay(Bar, Watch):
 
 
 def show_space(space: Space) -> None:
-    """Say what will be tried."""
     parts = []
     for name, part in space.items():
         if isinstance(part, CategoricalDistribution):
@@ -136,8 +123,7 @@ def show_tuning(tuning: Tuning, as_json: bool) -> None:
         print_json(values)
         return
     names = list(shares) or list(tuning.space)
-    config = tuning.config
-    say(f"{config.model} with {config.sampler} on {tuning.graph.name}: {_count(tuning)}")
+    say(str(tuning))
     ranked = sorted(tuning.trials, key=lambda t: (t.state == "finished", t.mrr), reverse=True)
     rows = []
     for trial in ranked[:TOP]:
@@ -155,16 +141,9 @@ def show_tuning(tuning: Tuning, as_json: bool) -> None:
             name = share = ""  # only in the first row of a hyperparameter
     if not shares:
         say("(shares need some more trials)")
-    print_table(["what mattered", "share", "value", "trials", "mean MRR", "best MRR"], rows)
+    print_table(["importance", "share", "value", "trials", "mean MRR", "best MRR"], rows)
     say("", f"in {tuning.path}: {BEST}, {TRIALS}, {PLOT}", f"train with the best: {command}")
 
 
 def _mrr(trial: Trial) -> str:
     return "–" if trial.state == "failed" else f"{trial.mrr:.4f}"
-
-
-def _count(tuning: Tuning) -> str:
-    states = [trial.state for trial in tuning.trials]
-    parts = [f"{states.count(s)} {s}" for s in ("finished", "pruned", "failed") if s in states]
-    count = f"{len(states)} trials" if len(states) != 1 else "1 trial"
-    return f"{count}, {', '.join(parts)}"

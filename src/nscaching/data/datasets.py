@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPMessage
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import IO
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request
@@ -124,77 +124,71 @@ def _verify(target: Path, sums: dict[str, str]) -> None:
 
 
 def _download(known: KnownDataset, target: Path, progress: Progress | None) -> None:
-    """Write every file, verified, into a temporary folder, then rename that into place."""
-    with _told("cannot use NSCACHING_MIRROR", HINT):
-        base = _base()
-    parent = target.parent
-    remedy = "NSCACHING_HOME may name another"
-    writing = functools.partial(_told, f"cannot write the cache folder {parent}", remedy)
-    with writing():
+    """Read every file, verified, then write them into a temporary folder and rename that."""
+    base, parent = _base(), target.parent
+    writing = f"cannot write the cache folder {parent}", "NSCACHING_HOME may name another"
+    with _told(*writing):
         parent.mkdir(parents=True, exist_ok=True)
-        temporary = tempfile.TemporaryDirectory(
-            ".partial", f"{known.folder}.", parent, ignore_cleanup_errors=True
-        )
-    with temporary as outer:  # removed on the way out, whatever happens
+    files = {
+        file: _read(f"{base}/{known.folder}/{file}", file, expected, progress)
+        for file, expected in checksums(known.folder).items()
+    }
+    with _told(*writing), tempfile.TemporaryDirectory(".partial", dir=parent) as outer:
         # One level down, since the temporary folder itself is closed to other users of the cache.
         whole = Path(outer) / known.folder
-        for file, expected in checksums(known.folder).items():
-            data = _read(f"{base}/{known.folder}/{file}", file, expected, progress)
-            with writing():
-                whole.mkdir(exist_ok=True)
-                (whole / file).write_bytes(data)
-        with writing():
-            try:
-                whole.rename(target)
-            except OSError:
-                # Another process was first: use its folder, which is verified next.
-                if not target.is_dir():
-                    raise
+        whole.mkdir()
+        for file, data in files.items():
+            (whole / file).write_bytes(data)
+        try:
+            whole.rename(target)
+        except OSError:
+            # Another process was first: use its folder, which is verified next.
+            if not target.is_dir():
+                raise
 
 
 def _base() -> str:
-    """Return the folder or the URL under which the folders of the data sets lie."""
+    """Return the URL under which the folders of the data sets lie."""
     mirror = os.environ.get("NSCACHING_MIRROR")
     if not mirror:
         return PUBLIC
-    url = urlsplit(mirror)
-    if url.scheme in ("http", "https") and url.netloc:
-        return mirror.rstrip("/") + "/openke"
-    if url.scheme == "file" and url.netloc in ("", "localhost"):
-        folder = Path(urllib.request.url2pathname(url.path))
-    elif "://" in mirror:
+    if "://" not in mirror:
+        mirror = Path(mirror).absolute().as_uri()
+    if not mirror.startswith(("http://", "https://", "file://")):
         raise _error(f"NSCACHING_MIRROR={mirror} is not a folder or an http, https or file URL")
-    else:
-        folder = Path(mirror)
-    if not folder.is_dir():
-        raise _error(f"NSCACHING_MIRROR={mirror} is not a folder; {HINT}")
-    return str(folder / "openke")
+    return mirror.rstrip("/") + "/openke"
 
 
 def _read(source: str, file: str, expected: str, progress: Progress | None) -> bytes:
     """Return the verified content of a file; every file fits into memory."""
     data = bytearray()
-    unreadable = f"cannot read {source}"
-    with _told(unreadable, HINT):
-        stream, total = _open(source)
-    with stream:
-        while max(len(data), total or 0) <= MAX_BYTES:
-            with _told(unreadable, HINT):
-                block = stream.read(BLOCK)
-            if not block:
-                break
-            data += block
-            if progress is not None:
-                progress(file, len(data), total)
-    if max(len(data), total or 0) > MAX_BYTES:
-        raise _error(f"{unreadable}: larger than {MAX_BYTES:,} bytes; {HINT}")
-    if total is not None and len(data) < total:  # http.client raises no error for it
-        raise _error(f"{unreadable}: ended at byte {len(data):,} of {total:,}; {HINT}")
+    for block, total in _blocks(source):
+        data += block
+        if progress is not None:
+            progress(file, len(data), total)
+        if len(data) > MAX_BYTES:
+            raise _error(f"cannot read {source}: larger than {MAX_BYTES:,} bytes; {HINT}")
     found = hashlib.sha256(data).hexdigest()
     if found != expected:
         sums = f"expected SHA-256 {expected[:12]}, found {found[:12]}"
         raise _error(f"wrong content in {file}: {sums}; read from {source}")
     return bytes(data)
+
+
+def _blocks(source: str) -> Iterator[tuple[bytes, int | None]]:
+    """Yield blocks of the file at a URL, each with the size of the file if the server says it."""
+    opener = urllib.request.build_opener(_ToHttps)
+    with _told(f"cannot read {source}", HINT), opener.open(source, timeout=TIMEOUT) as stream:
+        announced = stream.headers["Content-Length"]
+        total = int(announced) if announced else None
+        if total is not None and total > MAX_BYTES:
+            raise ValueError(f"larger than {MAX_BYTES:,} bytes")
+        done = 0
+        while block := stream.read(BLOCK):
+            done += len(block)
+            yield block, total
+        if total is not None and done < total:  # http.client raises no error for it
+            raise ValueError(f"ended at byte {done:,} of {total:,}")
 
 
 class _ToHttps(urllib.request.HTTPRedirectHandler):
@@ -209,15 +203,6 @@ class _ToHttps(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _open(source: str) -> tuple[BinaryIO, int | None]:
-    """Open a file or an http(s) URL; also return its announced size."""
-    if "://" not in source:  # a path: pathlib never leaves "://" in one
-        total = Path(source).stat().st_size
-        return Path(source).open("rb"), total
-    response = urllib.request.build_opener(_ToHttps).open(source, timeout=TIMEOUT)
-    return cast(BinaryIO, response), response.length
-
-
 @contextmanager
 def _told(what: str, remedy: str) -> Iterator[None]:
     """Turn an error of the disk or the network into one line: what, the reason, the remedy."""
@@ -228,17 +213,10 @@ def _told(what: str, remedy: str) -> Iterator[None]:
     except (OSError, HTTPException, ValueError) as error:  # ValueError: a malformed URL
         if isinstance(error, HTTPError):
             error.close()
-        raise _error(f"{what}: {_reason(error)[:200]}; {remedy}") from error
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, HTTPError):
-        return f"HTTP {error.code} {error.reason}"
-    if isinstance(error, URLError) and isinstance(error.reason, Exception):
-        return _reason(error.reason)
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error) or type(error).__name__
+        cause = error.reason if isinstance(error, URLError) else error
+        reason = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+        code = f"HTTP {error.code} " if isinstance(error, HTTPError) else ""
+        raise _error(f"{what}: {code}{reason[:200]}; {remedy}") from error
 
 
 def _error(text: str) -> UserError:

@@ -7,8 +7,8 @@ from nscaching.data import datasets
 from nscaching.data.graph import SPLITS, KnowledgeGraph, Source
 from nscaching.data.index import Ids, distinct
 from nscaching.data.readers.blocks import Progress
+from nscaching.data.readers.name_table import NameTable
 from nscaching.data.readers.openke import read_openke_ids, read_openke_labelled, read_openke_names
-from nscaching.data.readers.quick_table import NameTable
 from nscaching.data.readers.rdf import RDF_SUFFIXES, RdfReader, is_rdf
 from nscaching.data.readers.table import TABLE_SUFFIXES, read_labels, read_triples
 from nscaching.data.split import split_triples

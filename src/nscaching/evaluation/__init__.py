@@ -1,1 +1,1 @@
-"""What a model is asked: rankings, classifications, predictions, one file for each."""
+"""What a model is asked: rankings, classifications, predictions."""

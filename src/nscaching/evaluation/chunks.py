@@ -14,7 +14,6 @@ SIGNS = ("out of memory", "can't allocate memory", "ALLOC_FAILED")
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Tell whether an error is an out-of-memory error."""
     words = isinstance(error, RuntimeError) and any(sign in str(error) for sign in SIGNS)
     return words or isinstance(error, MemoryError)
 
@@ -23,34 +22,31 @@ class Chunks:
     """Goes through rows in chunks; when memory runs out, in chunks of half the size."""
 
     def __init__(self, size: int, what: str = "queries") -> None:
-        self.size, self.what = size, what
+        self.size = self._asked = size
         """Rows of a chunk; fewer after a shortage."""
-        self._asked = size
+        self.what = what
 
     def over(self, total: int, work: Callable[[slice], T]) -> Iterator[tuple[slice, T]]:
         """Yield (some, work(some)) for consecutive slices of range(total)."""
         begin = 0
         while begin < total:
             some = slice(begin, min(begin + self.size, total))
-            done = self._try(work, some)
-            if done:
+            try:
+                done = work(some)
+            except (MemoryError, RuntimeError) as error:
+                if not is_shortage(error):
+                    raise
+            else:
                 begin = some.stop
-                yield some, done[0]
-            else:  # after the except block: the frames of the error hold no memory any more
-                self._halve(some.stop - some.start)
-
-    def _try(self, work: Callable[[slice], T], some: slice) -> tuple[T] | None:
-        try:
-            return (work(some),)
-        except (MemoryError, RuntimeError) as error:
-            if not is_shortage(error):
-                raise
-            return None
+                yield some, done
+                continue
+            # After the except block: the frames of the error hold no memory any more.
+            self._halve(some.stop - some.start)
 
     def _halve(self, tried: int) -> None:
         if tried == 1:
-            one = {"queries": "one query", "triples": "one triple", "entities": "one entity"}
-            raise UserError(f"not enough memory for even {one[self.what]} at a time")
+            one = {"queries": "query", "triples": "triple", "entities": "entity"}[self.what]
+            raise UserError(f"not enough memory for even one {one} at a time")
         if self.size >= self._asked:  # said once
             warnings.warn(
                 f"not enough memory for {tried:,} {self.what} at once: going on with fewer",

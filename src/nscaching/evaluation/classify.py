@@ -1,21 +1,28 @@
-"""Triplet classification: is a triple true? A threshold per relation decides."""
+"""Is a triple true? Are a and b the same? A threshold fitted on validation triples decides."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from nscaching.data.graph import KnowledgeGraph, Labelled
 from nscaching.data.index import Ids, Side
 from nscaching.errors import UserError
-from nscaching.evaluation.chunks import Chunks
-from nscaching.evaluation.ranking import id_tensor
-from nscaching.models import Model, finite
+from nscaching.evaluation.ranking import (
+    Floats,
+    id_tensor,
+    non_empty,
+    row_by_row,
+    rows_by,
+    triples_of,
+)
+from nscaching.models import Model
 
-Scores = npt.NDArray[np.float64]
 Truth = npt.NDArray[np.bool_]
 
 # Seed of generated negatives: fixed, so that all runs on a graph are judged by the same triples.
@@ -30,7 +37,7 @@ class Thresholds:
     fallback: float
     """For relations without validation triples."""
 
-    def of(self, relations: Ids) -> Scores:
+    def of(self, relations: Ids) -> Floats:
         """Return the threshold of each relation id [n]."""
         return np.array([self.by_relation.get(int(r), self.fallback) for r in relations])
 
@@ -38,64 +45,70 @@ class Thresholds:
 def labelled_triples(graph: KnowledgeGraph, split: str) -> Labelled:
     """Return true and false triples of a split: from the data set's files, or else made by seed.
 
-    A made negative replaces the head or the tail by an entity that stands on the same side of the
-    relation in training, if there is one that makes no known triple.
+    A made negative is no known triple. Where all entities seen on its side of the relation would
+    make one, any other entity serves.
     """
     if split in graph.labelled and len(graph.labelled[split].truth):
         return graph.labelled[split]
-    triples = graph.split(split)
-    if not len(triples):
-        raise UserError(f"the {split} split of {graph.name} is empty: there is nothing to classify")
+
+    def untrue(triple: Ids, column: int, seen: Ids) -> Ids:
+        index = graph.filter_index[Side.HEAD if column == 0 else Side.TAIL]
+        _, taken = index.known(triple[[2 - column]], triple[[1]])
+        left = np.setdiff1d(seen, taken, assume_unique=True)
+        return left if len(left) else np.setdiff1d(np.arange(len(graph.entities)), taken)
+
+    return with_negatives(graph, non_empty(graph, split, "classify"), untrue)
+
+
+def with_negatives(
+    graph: KnowledgeGraph, triples: Ids, choose: Callable[[Ids, int, Ids], Ids]
+) -> Labelled:
+    """Return the triples [n, 3] as true ones, and a negative of each, made by seed.
+
+    A negative replaces the head or the tail. ``choose`` receives the triple, the column and the
+    entities seen there with the relation in training, and returns the entities that may replace
+    that of the triple. If there are none, the triple gets no negative.
+    """
+
+    @cache
+    def seen(relation: int, column: int) -> Ids:
+        return np.unique(graph.train[graph.train[:, 1] == relation, column])
+
     random = np.random.default_rng(NEGATIVE_SEED)
-    false = triples.copy()
-    seen: dict[tuple[int, int], Ids] = {}  # (relation, column) → the entities there in training
-    for row, (head, relation, tail) in enumerate(triples):
-        side = Side.HEAD if random.random() < 0.5 else Side.TAIL
-        column = 0 if side is Side.HEAD else 2
-        anchor, _ = side.query(head, tail)
-        taken = graph.filter_index[side].known(np.array([anchor]), np.array([relation]))[1]
-        if (relation, column) not in seen:
-            seen[relation, column] = np.unique(graph.train[graph.train[:, 1] == relation, column])
-        choice = np.setdiff1d(seen[relation, column], taken, assume_unique=True)
-        if not len(choice):
-            choice = np.setdiff1d(np.arange(len(graph.entities)), taken)
+    both = list(triples)
+    for triple in triples:
+        column = 0 if random.random() < 0.5 else 2
+        choice = choose(triple, column, seen(triple[1], column))
         if len(choice):
-            false[row, column] = random.choice(choice)
-    made = (false != triples).any(axis=1)  # all entities may be answers: then there is no negative
-    both = np.concatenate([triples, false[made]])
+            both.append(triple.copy())
+            both[-1][column] = random.choice(choice)
     truth = np.arange(len(both)) < len(triples)
-    return Labelled(both, truth, f"made by seed {NEGATIVE_SEED}")
+    made = np.array(both, dtype=np.int32).reshape(-1, 3)
+    return Labelled(made, truth, f"made by seed {NEGATIVE_SEED}")
 
 
-@torch.no_grad()
-def score_triples(model: Model, triples: Ids, piece: int = 65536) -> Scores:
+def score_triples(model: Model, triples: Ids, piece: int = 65536) -> Floats:
     """Score triples [n, 3]."""
     columns = id_tensor(triples, model.entity.device)
 
     def score(some: slice) -> Tensor:
-        return model.score(*columns[some].unbind(1)).double().cpu()
+        return model.score(*columns[some].unbind(1))
 
-    chunks = Chunks(min(piece, max(1, len(columns))), "triples")
-    parts = [part for _, part in chunks.over(len(columns), score)]
-    return finite(torch.cat([torch.empty(0, dtype=torch.float64), *parts])).numpy()
+    return row_by_row(len(columns), score, "triples", piece)
 
 
 def fitted_thresholds(model: Model, graph: KnowledgeGraph) -> Thresholds:
-    """Fit the thresholds on the validation triples."""
     valid = labelled_triples(graph, "valid")
     return fit_thresholds(score_triples(model, valid.triples), valid.truth, valid.triples[:, 1])
 
 
-def fit_thresholds(scores: Scores, truth: Truth, relations: Ids) -> Thresholds:
+def fit_thresholds(scores: Floats, truth: Truth, relations: Ids) -> Thresholds:
     """Fit the threshold of the best accuracy for each relation and over all."""
-    by_relation = {
-        int(r): best_threshold(scores[relations == r], truth[relations == r])
-        for r in np.unique(relations)
-    }
+    by_relation = {r: best_threshold(scores[rows], truth[rows]) for r, rows in rows_by(relations)}
     return Thresholds(by_relation, best_threshold(scores, truth))
 
 
-def best_threshold(scores: Scores, truth: Truth) -> float:
+def best_threshold(scores: Floats, truth: Truth) -> float:
     """Return the threshold σ with most right answers to "score ≥ σ", between two scores."""
     order = np.argsort(-scores, kind="stable")
     ordered, right = scores[order], np.where(truth[order], 1, -1)
@@ -132,11 +145,11 @@ def classify(model: Model, graph: KnowledgeGraph, split: str = "test") -> dict[s
     right = said == asked.truth
     by_relation = {
         graph.relations[r]: {
-            "accuracy": float(right[relations == r].mean()),
-            "triples": int((relations == r).sum()),
-            "threshold": thresholds.by_relation.get(int(r), thresholds.fallback),
+            "accuracy": float(right[rows].mean()),
+            "triples": len(rows),
+            "threshold": thresholds.by_relation.get(r, thresholds.fallback),
         }
-        for r in np.unique(relations)
+        for r, rows in rows_by(relations)
     }
     return {
         "split": split,
@@ -147,3 +160,78 @@ def classify(model: Model, graph: KnowledgeGraph, split: str = "test") -> dict[s
         "relations_on_fallback": len(np.setdiff1d(relations, list(thresholds.by_relation))),
         "by_relation": by_relation,
     }
+
+
+def link_entities(
+    model: Model, graph: KnowledgeGraph, relation: int, split: str = "test"
+) -> dict[str, Any]:
+    """Tell pairs of the same thing from pairs of different things, by score and by similarity.
+
+    Each of the two has a threshold fitted on the validation pairs of the relation.
+    """
+    valid, asked = (labelled_pairs(graph, s, relation) for s in ("valid", split))
+    report: dict[str, Any] = {
+        "task": "linking",
+        "relation": graph.relations[relation],
+        "split": split,
+        "triples": len(asked.truth),
+        "true": int(asked.truth.sum()),
+        "validation_triples": len(valid.truth),
+        "negatives": asked.origin,
+    }
+    for name, judge in (("by_score", score_triples), ("by_similarity", similarity)):
+        threshold = best_threshold(judge(model, valid.triples), valid.truth)
+        said = judge(model, asked.triples) >= threshold
+        report[name] = {"threshold": threshold, **judgement(said, asked.truth)}
+    return report
+
+
+def labelled_pairs(graph: KnowledgeGraph, split: str, relation: int) -> Labelled:
+    """Return true and false pairs of a split: from the data set's files, else made by seed.
+
+    "The same" is symmetric and transitive: a pair that follows from known pairs is no negative.
+    """
+    if split in graph.labelled:
+        given = graph.labelled[split]
+        of = given.triples[:, 1] == relation
+        pairs = Labelled(given.triples[of], given.truth[of], given.origin)
+    else:
+        group = _groups(graph, relation)
+
+        def different(pair: Ids, column: int, seen: Ids) -> Ids:
+            left: Ids = seen[group[seen] != group[pair[2 - column]]]
+            return left
+
+        pairs = with_negatives(graph, triples_of(graph, relation, (split,)), different)
+    yes = int(pairs.truth.sum())
+    if not yes or yes == len(pairs.truth):
+        raise UserError(
+            f"too few triples of {graph.relations[relation]!r} in the {split} split: "
+            f"{yes} true and {len(pairs.truth) - yes} false ones; linking needs both"
+        )
+    return pairs
+
+
+def _groups(graph: KnowledgeGraph, relation: int) -> npt.NDArray[np.int64]:
+    """Return for each entity [|E|] the number of its group: known pairs join their entities."""
+    parent = list(range(len(graph.entities)))
+
+    def root(entity: int) -> int:
+        while parent[entity] != entity:
+            parent[entity] = entity = parent[parent[entity]]
+        return entity
+
+    for head, _, tail in triples_of(graph, relation).tolist():
+        parent[root(head)] = root(tail)
+    return np.array([root(entity) for entity in range(len(parent))], dtype=np.int64)
+
+
+def similarity(model: Model, triples: Ids, piece: int = 65536) -> Floats:
+    """Return the cosine of head and tail of triples [n, 3]."""
+    columns = id_tensor(triples[:, [0, 2]], model.entity.device)
+
+    def cosine(some: slice) -> Tensor:
+        head, tail = (model.entity_rows(ids).double() for ids in columns[some].unbind(1))
+        return (F.normalize(head, dim=-1) * F.normalize(tail, dim=-1)).sum(-1)
+
+    return row_by_row(len(columns), cosine, "triples", piece)

@@ -1,18 +1,22 @@
-"""Answers by name: two of head, relation and tail are given, or all three to be judged."""
+"""Answers by name: to a triple with a gap, to a whole triple, and the neighbours of an entity."""
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from nscaching.config import check_type
 from nscaching.data.graph import SPLITS, KnowledgeGraph
 from nscaching.data.index import Side
-from nscaching.errors import UserError, flag, unknown
+from nscaching.errors import UserError, flag
 from nscaching.evaluation.classify import fitted_thresholds, score_triples
+from nscaching.evaluation.ranking import Floats, row_by_row
 from nscaching.models import Model, finite
 
 Known = Literal["hide", "mark"]
+By = Literal["cosine", "distance"]
 
 
 def predict(
@@ -28,16 +32,12 @@ def predict(
 
     Known facts are left out, or with ``known="mark"`` shown with the split that holds them.
     """
-    given = [name for name in (head, relation, tail) if name is not None]
-    if len(given) < 2:
+    if (head, relation, tail).count(None) > 1:
         raise UserError("give at least two of head, relation and tail")
-    if top < 1:
-        raise UserError(f"{flag('top')} must be at least 1, not {top}")
-    if known not in get_args(Known):
-        raise unknown(f"value of {flag('known')}:", known, get_args(Known))
-    h = None if head is None else graph.entity_id(head)
+    _check_top(top)
+    check_type(flag("known"), Known, known)
+    h, t = (None if name is None else graph.entity_id(name) for name in (head, tail))
     r = None if relation is None else graph.relation_id(relation)
-    t = None if tail is None else graph.entity_id(tail)
     query = {
         "head": None if h is None else graph.label(h),
         "relation": None if r is None else graph.relation_label(r),
@@ -66,18 +66,12 @@ def predict(
 
 @torch.no_grad()
 def _scores(model: Model, h: int | None, r: int | None, t: int | None) -> Tensor:
-    """Score every candidate for the gap."""
-
-    def ids(*values: int) -> Tensor:
-        return torch.tensor(values, device=model.entity.device)
-
+    device = model.entity.device
+    head, relation, tail = (torch.tensor([i or 0], device=device) for i in (h, r, t))
     if r is None:
-        assert h is not None
-        assert t is not None
-        return model.score(ids(h), ids(*range(model.relations)), ids(t)).cpu()
-    side, anchor = (Side.HEAD, t) if h is None else (Side.TAIL, h)
-    assert anchor is not None
-    return model.score_all(side, ids(anchor), ids(r))[0].cpu()
+        return model.score(head, torch.arange(model.relations, device=device), tail).cpu()
+    side, anchor = (Side.HEAD, tail) if h is None else (Side.TAIL, head)
+    return model.score_all(side, anchor, relation)[0].cpu()
 
 
 def known_answers(
@@ -97,12 +91,61 @@ def known_answers(
 
 
 def _judge(model: Model, graph: KnowledgeGraph, h: int, r: int, t: int) -> dict[str, Any]:
-    """Score one triple and compare the score with the threshold of the relation."""
     triple = np.array([[h, r, t]], dtype=np.int32)
     score = float(score_triples(model, triple)[0])
-    known = [split for split in SPLITS if (graph.split(split) == triple).all(axis=1).any()]
-    judged: dict[str, Any] = {"score": score, "known": known[0] if known else ""}
-    if not len(graph.valid) and "valid" not in graph.labelled:
-        return judged | {"threshold": None, "plausible": None}
-    threshold = float(fitted_thresholds(model, graph).of(triple[:, 1])[0])
-    return judged | {"threshold": threshold, "plausible": score >= threshold}
+    threshold = plausible = None
+    if len(graph.valid) or "valid" in graph.labelled:
+        threshold = float(fitted_thresholds(model, graph).of(triple[:, 1])[0])
+        plausible = score >= threshold
+    known = known_answers(graph, h, r, None).get(t, "")
+    return {"score": score, "known": known, "threshold": threshold, "plausible": plausible}
+
+
+def neighbours(
+    model: Model, graph: KnowledgeGraph, name: str, top: int = 10, by: By = "cosine"
+) -> dict[str, Any]:
+    """Return the entities nearest to the one of a name or label, itself left out.
+
+    By the cosine of the vectors, or by their Euclidean distance.
+    """
+    _check_top(top)
+    check_type(flag("by"), By, by)
+    entity = graph.entity_id(name)
+    nearness = _nearness(model, entity, by)
+    order = np.argsort(-nearness, kind="stable")  # equally near ones in the order of their ids
+    nearest = order[order != entity][:top].tolist()
+    sign = 1 if by == "cosine" else -1
+    return {
+        "entity": graph.entities[entity],
+        "label": graph.label(entity),
+        "by": by,
+        "neighbours": [
+            {
+                "rank": rank,
+                "name": graph.entities[other],
+                "label": graph.label(other),
+                by: sign * float(nearness[other]),
+            }
+            for rank, other in enumerate(nearest, 1)
+        ],
+    }
+
+
+def _nearness(model: Model, entity: int, by: By, piece: int = 65536) -> Floats:
+    """Return for all entities [|E|] the cosine, or the distance with a minus."""
+    everyone = torch.arange(model.entities, device=model.entity.device)
+
+    def near(some: slice) -> Tensor:
+        own, rows = (model.entity_rows(everyone[ids]).double() for ids in ([entity], some))
+        if by == "distance":
+            distance: Tensor = torch.linalg.vector_norm(rows - own, dim=-1)
+            return -distance
+        # Not a matrix product: that rounds a row by its place, and equal ones must stay equal.
+        return (F.normalize(rows, dim=-1) * F.normalize(own, dim=-1)).sum(-1)
+
+    return row_by_row(len(everyone), near, "entities", piece)
+
+
+def _check_top(top: int) -> None:
+    if top < 1:
+        raise UserError(f"{flag('top')} must be at least 1, not {top}")

@@ -1,6 +1,6 @@
 """Filtered ranking of both sides of every triple, and the metrics of the ranks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -9,17 +9,18 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from nscaching.data.graph import MAPPING_CLASSES, KnowledgeGraph
+from nscaching.data.graph import MAPPING_CLASSES, SPLITS, KnowledgeGraph
 from nscaching.data.index import AnswerIndex, Ids, Side
 from nscaching.errors import Diverged, UserError, unknown
 from nscaching.evaluation.chunks import Chunks
 from nscaching.kernels import Kernels, Known, choose_kernels
-from nscaching.models import DIVERGED, Model
+from nscaching.models import DIVERGED, Model, finite
 
 Progress = Callable[[int, int], None]
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 Rows = npt.NDArray[np.intp]
+Floats = npt.NDArray[np.float64]
 
 METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@10")
 
@@ -38,14 +39,14 @@ class Ranks:
     optimistic: npt.NDArray[np.int64]
     pessimistic: npt.NDArray[np.int64]
 
-    def resolve(self, ties: Ties) -> npt.NDArray[np.float64]:
+    def resolve(self, ties: Ties) -> Floats:
         """Return one rank of each answer; realistic is the mean of the two."""
         if ties not in get_args(Ties):
             raise unknown("way to rank ties", ties, get_args(Ties))
         if ties == "realistic":
             return (self.optimistic + self.pessimistic) / 2
-        best = ties == "optimistic"
-        return (self.optimistic if best else self.pessimistic).astype(np.float64)
+        found = self.optimistic if ties == "optimistic" else self.pessimistic
+        return found.astype(np.float64)
 
 
 def chunk_size(model: Model, budget: int = BUDGET) -> int:
@@ -84,15 +85,13 @@ class Queries:
             self.anchor[side] = id_tensor(anchor, device)
             self.answer[side] = id_tensor(answer, device)
             if filtered:
-                index = graph.filter_index[side]
-                self.known[side] = known_from(index, anchor, relation, device)
+                self.known[side] = known_from(graph.filter_index[side], anchor, relation, device)
 
     def __len__(self) -> int:
         return len(self.relation)
 
 
 def id_tensor(ids: npt.NDArray[Any], device: torch.device | str) -> Tensor:
-    """Return ids as a tensor that can index."""
     return torch.from_numpy(np.ascontiguousarray(ids)).long().to(device)
 
 
@@ -117,17 +116,17 @@ def rank(
     """
     kernels = kernels or choose_kernels("auto", model.entity.device)
     chunks = Chunks(min(chunk_size(model, budget), queries.most or len(queries)))
-    ranks, place = {}, np.argsort(queries.order)
-    for number, side in enumerate(Side):
+    ranks: dict[Side, Ranks] = {}
+    place = np.argsort(queries.order)
+    for side in Side:
 
         def score(some: slice, side: Side = side) -> Tensor:
-            return kernels.score_all(
-                model, side, queries.anchor[side][some], queries.relation[some]
-            )
+            anchor, relation = queries.anchor[side][some], queries.relation[some]
+            return kernels.score_all(model, side, anchor, relation)
 
-        def report(done: int, of: int, before: int = number * len(queries)) -> None:
+        def report(done: int, of: int) -> None:
             if progress is not None:
-                progress(before + done, 2 * of)
+                progress(len(ranks) * of + done, 2 * of)
 
         known = queries.known.get(side)
         found = rank_among(score, queries.answer[side], known, chunks, report, kernels)
@@ -167,7 +166,7 @@ def rank_among(
     return Ranks(above + 1, above + level + 1)
 
 
-def metrics(ranks: npt.NDArray[np.float64]) -> dict[str, float]:
+def metrics(ranks: Floats) -> dict[str, float]:
     """Return MRR, MR and Hit@k of some ranks; Hit@k counts rank ≤ k."""
     if not len(ranks):
         raise UserError("there are no triples to rank")
@@ -189,16 +188,40 @@ def evaluate(
     triples = non_empty(graph, split)
     queries = Queries(graph, triples, filtered, model.entity.device)
     ranks = rank(model, queries, budget=budget, progress=progress)
-    found = {"split": split, "filtered": filtered, "ties": ties}
-    return found | breakdown(graph, triples, ranks, ties)
+    asked = {"split": split, "filtered": filtered, "ties": ties}
+    return asked | breakdown(graph, triples, ranks, ties)
 
 
-def non_empty(graph: KnowledgeGraph, split: str) -> Ids:
-    """Return the triples of a split that is to be ranked."""
+def non_empty(graph: KnowledgeGraph, split: str, what: str = "rank") -> Ids:
+    """Return the triples of a split, or raise a UserError that there is nothing to rank."""
     triples = graph.split(split)
     if not len(triples):
-        raise UserError(f"the {split} split of {graph.name} is empty: there is nothing to rank")
+        raise UserError(f"the {split} split of {graph.name} is empty: there is nothing to {what}")
     return triples
+
+
+def triples_of(graph: KnowledgeGraph, relation: int, splits: tuple[str, ...] = SPLITS) -> Ids:
+    triples = np.concatenate([graph.split(split) for split in splits])
+    found: Ids = triples[triples[:, 1] == relation]
+    return found
+
+
+def rows_by(ids: Ids) -> Iterator[tuple[int, Rows]]:
+    """Yield each id of ids [n] and the rows that hold the id, both ascending.
+
+    One sort finds all rows: there may be thousands of relations.
+    """
+    present, counts = np.unique(ids, return_counts=True)
+    rows = np.split(np.argsort(ids, kind="stable"), np.cumsum(counts)[:-1])
+    return zip(present.tolist(), rows, strict=True)
+
+
+@torch.no_grad()
+def row_by_row(total: int, work: Callable[[slice], Tensor], what: str, most: int) -> Floats:
+    """Return the finite numbers that work(some) returns for some rows, of all rows [total]."""
+    chunks = Chunks(max(1, min(most, total)), what)
+    parts = [part.double().cpu() for _, part in chunks.over(total, work)]
+    return finite(torch.cat([torch.empty(0, dtype=torch.float64), *parts])).numpy()
 
 
 def breakdown(
@@ -213,17 +236,13 @@ def breakdown(
         overall |= metrics(np.concatenate(list(parts.values())))
         return overall | {"by_side": {side: metrics(values) for side, values in parts.items()}}
 
-    relation = triples[:, 1]
-    classes = np.array(graph.mapping_classes)
-    by_class = {c: np.flatnonzero(classes[relation] == c) for c in MAPPING_CLASSES}
-    # One sort finds the triples of every relation: there may be thousands of them.
-    present, starts = np.unique(np.sort(relation), return_index=True)
-    by_relation = np.split(np.argsort(relation, kind="stable"), starts[1:])
+    classes = np.array(graph.mapping_classes)[triples[:, 1]]
+    by_class = {c: np.flatnonzero(classes == c) for c in MAPPING_CLASSES}
     return {
         **report(np.arange(len(triples))),
         "by_class": {c: report(rows) for c, rows in by_class.items() if len(rows)},
         "by_relation": {
             graph.relations[r]: {"class": graph.mapping_classes[r], **report(rows)}
-            for r, rows in zip(present, by_relation, strict=True)
+            for r, rows in rows_by(triples[:, 1])
         },
     }

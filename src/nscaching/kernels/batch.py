@@ -1,8 +1,7 @@
-"""A batch of training triples and its negatives."""
+"""A batch of training triples, its negatives, and known answers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -53,7 +52,6 @@ class Batch:
     tail_key: Tensor
 
     def key(self, side: Side) -> Tensor:
-        """Return the keys of one side."""
         return self.head_key if side is Side.HEAD else self.tail_key
 
     def corrupt(self, replace_head: Tensor, head: Tensor, tail: Tensor) -> Negatives:
@@ -73,10 +71,18 @@ class Batch:
         return len(self.head)
 
 
-Gather = Callable[[Tensor, Tensor], Tensor]
-"""(columns [k, n], row [B]) → the columns at these rows [k, B]."""
+@dataclass(frozen=True)
+class Known:
+    """The other known answers of some queries: query i has answers[start_i:end_i]."""
 
+    start: Tensor  # [n]
+    end: Tensor  # [n]
+    answers: Tensor  # int32 [all]
 
-def plain_gather(columns: Tensor, row: Tensor) -> Tensor:
-    """Return the columns [k, n] at some rows: [k, B]."""
-    return columns.index_select(1, row)
+    def pairs(self) -> tuple[Tensor, Tensor]:
+        """Return query and answer of all known answers, query by query."""
+        size = self.end - self.start
+        row = torch.repeat_interleave(size)
+        # Position in the row's own run of answers: a running count less where it began.
+        within = torch.arange(len(row), device=size.device) - (size.cumsum(0) - size)[row]
+        return row, self.answers[self.start[row] + within].long()

@@ -1,4 +1,4 @@
-"""Ways to choose columns of a score matrix, for draws and for refreshes."""
+"""Ways to choose columns of a score matrix, for draws and for refreshes; sorting."""
 
 import numpy as np
 import torch
@@ -41,13 +41,20 @@ def select(
     return order.gather(1, turn)
 
 
+def ordered(numbers: Tensor) -> Tensor:
+    """Return the numbers in ascending order along the last dimension."""
+    if numbers.is_cuda:
+        return numbers.sort(-1).values
+    return torch.from_numpy(np.sort(numbers.numpy(), axis=-1))  # many times faster than torch's
+
+
 def repeated(ids: Tensor) -> Tensor:
     """Mark in each row [n, C] the ids that stand in an earlier column already."""
     if not ids.is_cpu:
         return _repeated(ids)
-    # NumPy sorts rows ten times as fast. Most rows have no repeats, and need no more.
-    ordered = np.sort(ids.numpy(), axis=1)
-    some = torch.from_numpy((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
+    # Most rows have no repeats, and need no more than a fast sort.
+    in_order = ordered(ids)
+    some = (in_order[:, 1:] == in_order[:, :-1]).any(1)
     again = torch.zeros_like(ids, dtype=torch.bool)
     again[some] = _repeated(ids[some])
     return again
@@ -55,7 +62,7 @@ def repeated(ids: Tensor) -> Tensor:
 
 def _repeated(ids: Tensor) -> Tensor:
     """Mark repeats on any device: the plain twin of ``repeated``."""
-    ordered, place = ids.sort(dim=1, stable=True)
+    in_order, place = ids.sort(dim=1, stable=True)
     again = torch.zeros_like(ids, dtype=torch.bool)
-    again[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+    again[:, 1:] = in_order[:, 1:] == in_order[:, :-1]
     return torch.zeros_like(again).scatter_(1, place, again)

@@ -1,23 +1,21 @@
-"""What compiled learners share on CPUs and GPUs: tables, vectors of unit length, checkpoints."""
+"""What the compiled paths share on CPUs and GPUs."""
 
 from abc import abstractmethod
-from typing import Self
+from dataclasses import replace
+from typing import Any, Generic, Self, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nscaching.kernels.batch import Batch, Negatives
-from nscaching.kernels.codes import DIRECTIONS, KINDS, TRANSD
-from nscaching.kernels.learner import Learner, losses
+from nscaching.kernels.batch import Batch, Known, Negatives
+from nscaching.kernels.codes import DIRECTIONS, FORMS, KINDS, TRANSD
+from nscaching.kernels.learner import Learner, Scorer
+from nscaching.kernels.losses import losses
 from nscaching.kernels.optimizers import Learning
+from nscaching.kernels.reference import CacheAccess, Kernels
 from nscaching.kernels.state import State, join, part
-from nscaching.models import Model
-
-
-def is_compiled(model: Model) -> bool:
-    """Say whether the model's gradients are compiled."""
-    return type(model) in KINDS and model.entity.dtype == torch.float32
+from nscaching.models import Form, Model
 
 
 class CompiledLearner(Learner):
@@ -86,6 +84,9 @@ class CompiledLearner(Learner):
             for name in self.unit:
                 self.vectors[name].copy_(state[f"ready.{name}"])
 
+    def table_and_moments(self, name: str) -> tuple[Tensor, Tensor, Tensor]:
+        return self.tables[name], self.means[name], self.squares[name]
+
     def is_single(self, negatives: Negatives) -> bool:
         """Say whether the loops for a single negative, which make one pass, can be used."""
         single = negatives.head.shape[1] == 1 and not negatives.adversarial
@@ -99,14 +100,123 @@ class CompiledLearner(Learner):
         Returns what ``learn`` takes: which heads are replaced [B], the entities [B, 1 + K], the
         slopes of the losses by their scores [B, 1 + K]; then the losses, and which teach [B].
         """
-        replace = negatives.replace_head
-        if replace is None:  # a sampler of one side may leave it out for a single negative
-            replace = negatives.head[:, 0] != batch.head
-        true = torch.where(replace, batch.head, batch.tail).unsqueeze(1)
-        false = torch.where(replace.unsqueeze(1), negatives.head, negatives.tail)
-        entity = torch.cat([true, false], 1)
-        scores = self.scores(batch, replace, entity).requires_grad_()
-        parts = scores[:, 0], scores[:, 1:], negatives.adversarial
-        loss, teaching = losses(self.learning, *parts)
+        if negatives.replace_head is None:  # left out for a single negative by some samplers
+            negatives = replace(negatives, replace_head=negatives.head[:, 0] != batch.head)
+        assert negatives.replace_head is not None
+        true = torch.where(negatives.replace_head, batch.head, batch.tail).unsqueeze(1)
+        entity = torch.cat([true, negatives.entity], 1)
+        scores = self.scores(batch, negatives.replace_head, entity).requires_grad_()
+        how = self.learning.objective, self.learning.margin
+        loss, teaching = losses(*how, scores[:, 0], scores[:, 1:], negatives.adversarial)
         (slopes,) = torch.autograd.grad(loss.sum(), scores)
-        return (replace, entity, slopes), loss.detach(), teaching
+        return (negatives.replace_head, entity, slopes), loss.detach(), teaching
+
+
+L = TypeVar("L", bound=CompiledLearner)
+
+
+class CompiledKernels(Kernels, Generic[L]):
+    """Compiled twins of the hot operations; operations without a twin run on the reference path."""
+
+    _learner: L | None = None
+    """The learner of the model that is trained."""
+
+    @abstractmethod
+    def new_learner(self, model: Model, learning: Learning) -> L:
+        """Return a learner whose steps are compiled."""
+
+    def learner(self, model: Model, learning: Learning, count: int = 1) -> Learner:
+        if not (is_compiled(model) and learning.many_compiled):
+            return super().learner(model, learning, count)
+        self._learner = self.new_learner(model, learning)
+        return self._learner
+
+    def scorer(self, model: Model, learning: Learning) -> Scorer:
+        if not is_compiled(model):
+            return super().scorer(model, learning)
+        return self.new_learner(model, learning)
+
+    def learner_of(self, model: Model) -> L | None:
+        """Return the learner that keeps the model's rows ready, if there is one."""
+        if self._learner is None or self._learner.model is not model:
+            return None
+        return self._learner.current()
+
+    @torch.no_grad()
+    def refresh(self, asked: CacheAccess) -> None:
+        if asked.model.form not in FORMS or asked.is_known is not None:
+            super().refresh(asked)
+        else:
+            self.refresh_compiled(asked, self.learner_of(asked.model))
+
+    @abstractmethod
+    def refresh_compiled(self, asked: CacheAccess, learner: L | None) -> None:
+        """Refresh by one of the compiled forms, with the rows that a learner keeps ready."""
+
+    def distances(self, query: Tensor, rows: Tensor, norm: int) -> Tensor:
+        if query.dtype != torch.float32:
+            return super().distances(query, rows, norm)
+        if not (torch.is_grad_enabled() and (query.requires_grad or rows.requires_grad)):
+            return self.pair_distances(query, rows, norm)
+        distances: Tensor = _Distances.apply(self, query, rows, norm)  # type: ignore[no-untyped-call]
+        return distances
+
+    @abstractmethod
+    def pair_distances(self, query: Tensor, rows: Tensor, norm: int) -> Tensor:
+        """Return the distances with no gradient."""
+
+    @abstractmethod
+    def slopes(self, weight: Tensor, query: Tensor, rows: Tensor, norm: int) -> Tensor:
+        """Return Σₑ weight[n, E]·∂‖q − e‖/∂q [n, D]; in norm 2 the weight is divided by ‖q − e‖."""
+
+    def count(self, scores: Tensor, answer: Tensor, known: Known | None) -> Tensor:
+        if scores.dtype != torch.float32:
+            return super().count(scores, answer, known)
+        out = torch.empty(3, len(scores), dtype=torch.int64, device=scores.device)
+        nothing = Known(answer, answer, answer.int())  # each query's range is empty
+        self.count_to(out, scores.detach(), answer, known or nothing)
+        return out
+
+    @abstractmethod
+    def count_to(self, out: Tensor, scores: Tensor, answer: Tensor, known: Known) -> None:
+        """Write the counts [3, n] of scores of 32 bits."""
+
+
+def is_compiled(model: Model) -> bool:
+    """Say whether the model's gradients are compiled."""
+    return type(model) in KINDS and model.entity.dtype == torch.float32
+
+
+def shift_of(model: Model) -> Tensor | None:
+    """Return the shift of each entity where it is the entity's own (``Form.SHIFTED``)."""
+    if model.form is not Form.SHIFTED:
+        return None
+    return model.entity_shift(torch.arange(model.entities, device=model.entity.device))
+
+
+class _Distances(torch.autograd.Function):
+    """Compiled distances with compiled gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        kernels: CompiledKernels[Any],
+        query: Tensor,
+        rows: Tensor,
+        norm: int,
+    ) -> Tensor:
+        ctx.kernels, ctx.norm = kernels, norm
+        distances = kernels.pair_distances(query, rows, norm)
+        ctx.save_for_backward(query, rows, *([distances] if norm == 2 else []))
+        return distances
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # noqa: ANN401
+        query, rows, *distances = ctx.saved_tensors
+        (weight,) = gradients
+        if distances:
+            weight = torch.where(distances[0] > 0, weight / distances[0], 0)
+        slopes, norm = ctx.kernels.slopes, ctx.norm
+        # The gradient by e is the gradient by q with exchanged arguments: ‖q − e‖ = ‖e − q‖.
+        by_rows = slopes(weight.T.contiguous(), rows, query, norm)
+        return None, slopes(weight.contiguous(), query, rows, norm), by_rows, None

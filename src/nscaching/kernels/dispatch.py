@@ -35,7 +35,7 @@ def choose_kernels(name: str, device: torch.device) -> Kernels:
         )
     reason = "asked for" if name == fitting else f"the device is {device.type}"
     try:
-        return _numba(reason) if on_cpu else _triton(reason, device)
+        return _compiled(on_cpu, reason, device)
     except ModuleNotFoundError:
         problem = f"{fitting} is not installed (pip install {fitting})"
     except Exception as error:  # these two can fail in many ways: versions, compilers, drivers
@@ -45,13 +45,11 @@ def choose_kernels(name: str, device: torch.device) -> Kernels:
     return Kernels(problem)
 
 
-def _numba(reason: str) -> Kernels:
-    from nscaching.kernels.cpu.kernels import NumbaKernels
+def _compiled(on_cpu: bool, reason: str, device: torch.device) -> Kernels:
+    if on_cpu:
+        from nscaching.kernels.cpu.kernels import NumbaKernels
 
-    return NumbaKernels(reason)
-
-
-def _triton(reason: str, device: torch.device) -> Kernels:
+        return NumbaKernels(reason)
     from nscaching.kernels.gpu.kernels import TritonKernels
 
     kernels = TritonKernels(reason)

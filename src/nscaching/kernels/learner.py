@@ -7,14 +7,8 @@ import torch
 from torch import Tensor
 
 from nscaching.kernels.batch import Batch, Negatives
-from nscaching.kernels.losses import logistic, margin_ranking
-from nscaching.kernels.optimizers import (
-    Learning,
-    move,
-    new_optimizer,
-    optimizer_state,
-    restore_optimizer,
-)
+from nscaching.kernels.losses import losses
+from nscaching.kernels.optimizers import TORCH_NAMES, Learning, RowAdam, move, new_optimizer
 from nscaching.kernels.state import State
 from nscaching.models import Model
 
@@ -60,20 +54,6 @@ class Learner(Scorer):
         """
 
 
-def losses(
-    learning: Learning, positive: Tensor, negative: Tensor, adversarial: float = 0.0
-) -> tuple[Tensor, Tensor]:
-    """Return losses [B] of scores [B] and [B, K], and which of them still teach something [B]."""
-    margin, weight = learning.margin, None
-    if adversarial:
-        weight = torch.softmax(adversarial * negative.detach(), 1)
-    if learning.objective == "margin":
-        return margin_ranking(positive, negative, margin, weight)  # Eq. 1
-    if learning.objective == "shifted":
-        return logistic(positive + margin, negative + margin, weight)
-    return logistic(positive, negative, weight)  # Eq. 2
-
-
 class AutogradLearner(Learner):
     """Any model: torch's autograd and torch's optimizers."""
 
@@ -88,10 +68,10 @@ class AutogradLearner(Learner):
         """Return the losses [B] and which of them still teach something [B]."""
         positive = self.model.score(batch.head, batch.relation, batch.tail)
         negative = negatives.scores(self.model, batch)
-        return losses(self.learning, positive, negative, negatives.adversarial)
+        how = self.learning.objective, self.learning.margin
+        return losses(*how, positive, negative, negatives.adversarial)
 
     def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
-        """Learn from a batch."""
         loss, teaching = self.loss(batch, negatives)
         total = loss.sum()
         if self.learning.cubes:
@@ -108,13 +88,11 @@ class AutogradLearner(Learner):
         move(self.optimizer, self.learning.weight_decay * len(batch))
 
     def scores(self, batch: Batch, replace_head: Tensor, entity: Tensor) -> Tensor:
-        """Score entities [B, K] in place of head or tail, with no gradient; ``learn`` is next."""
         triple = batch.head, batch.relation, batch.tail
         self.scored = self.model.score_corrupted(replace_head, *triple, entity)
         return self.scored.detach()
 
     def learn(self, batch: Batch, replace_head: Tensor, entity: Tensor, slopes: Tensor) -> None:
-        """Learn by the slopes [B, K] of some loss by these scores."""
         assert self.scored is not None
         self.optimizer.zero_grad()
         self.scored.backward(slopes)
@@ -123,12 +101,26 @@ class AutogradLearner(Learner):
         move(self.optimizer, self.learning.weight_decay * len(batch))
 
     def checkpoint(self) -> State:
-        """Return the optimizer's state."""
-        return optimizer_state(self.model, self.optimizer)
+        state: State = {}
+        for name, table in self.model.named_parameters():
+            if own := self.optimizer.state.get(table):  # a table without a gradient has none
+                names = TORCH_NAMES[type(self.optimizer)]
+                state |= {f"{ours}.{name}": own[theirs] for ours, theirs in names.items()}
+                state[f"steps.{name}"] = int(own["step"])
+        return state
 
     def restore(self, state: State) -> None:
-        """Restore the optimizer's state."""
-        restore_optimizer(self.model, self.optimizer, state)
+        tables, optimizer = {}, self.optimizer
+        for index, (name, _) in enumerate(self.model.named_parameters()):
+            if f"steps.{name}" in state:
+                names = TORCH_NAMES[type(optimizer)]
+                # Copies: numbers anywhere in a mapped file may be summed in another order.
+                own = {theirs: state[f"{ours}.{name}"].clone() for ours, theirs in names.items()}
+                steps = state[f"steps.{name}"]
+                plain = isinstance(optimizer, RowAdam)
+                tables[index] = own | {"step": steps if plain else torch.tensor(float(steps))}
+        groups = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({"state": tables, "param_groups": groups})
 
     def _cubes(self, batch: Batch) -> Tensor:
         """Return Σ |h|³ + |r|³ + |t|³ of the triples (Lacroix et al., 2018)."""

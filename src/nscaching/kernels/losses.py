@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -13,25 +14,26 @@ ALL_ENTITIES = ("1vsall", "kvsall")
 # The logistic loss of a negative never reaches zero; below this its gradient is under one percent.
 LOGISTIC_ZERO = 0.01
 
-# Both take positive [B], negative [B, K] and perhaps weights [B, K] of the negatives; they return
-# loss [B] and which still teach something [B].
 
-
-def margin_ranking(
-    positive: Tensor, negative: Tensor, margin: float, weight: Tensor | None = None
+def losses(
+    objective: Objective, margin: float, positive: Tensor, negative: Tensor, adversarial: float = 0
 ) -> tuple[Tensor, Tensor]:
-    """Eq. 1: Σₖ [γ − f(positive) + f(negativeₖ)]₊."""
-    loss = _sum(F.relu(margin - positive.unsqueeze(1) + negative), weight)
-    return loss, loss > 0
+    """Return losses [B] of scores [B] and [B, K], and which of them still teach something [B].
 
+    - margin, Eq. 1: Σₖ [γ − f(positive) + f(negativeₖ)]₊
+    - logistic, Eq. 2: ℓ(+1, f(positive)) + Σₖ ℓ(−1, f(negativeₖ)), ℓ(α, β) = log(1 + exp(−αβ))
+    - shifted: the logistic loss of f + γ
 
-def logistic(
-    positive: Tensor, negative: Tensor, weight: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Eq. 2: ℓ(+1, f(positive)) + Σₖ ℓ(−1, f(negativeₖ)), with ℓ(α, β) = log(1 + exp(−αβ))."""
-    negative_loss = _sum(F.softplus(negative), weight)
-    return F.softplus(-positive) + negative_loss, negative_loss > LOGISTIC_ZERO
-
-
-def _sum(losses: Tensor, weight: Tensor | None) -> Tensor:
-    return (losses if weight is None else losses * weight).sum(1)
+    Above 0, ``adversarial`` weighs the terms of the sum by softmax(this · f(negativeₖ)).
+    """
+    weight = torch.softmax(adversarial * negative.detach(), 1) if adversarial else None
+    if objective == "shifted":
+        positive, negative = positive + margin, negative + margin
+    if objective == "margin":
+        each = F.relu(margin - positive.unsqueeze(1) + negative)
+    else:
+        each = F.softplus(negative)
+    total = (each if weight is None else each * weight).sum(1)
+    if objective == "margin":
+        return total, total > 0
+    return F.softplus(-positive) + total, total > LOGISTIC_ZERO

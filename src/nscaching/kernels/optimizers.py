@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from nscaching.kernels.losses import Objective
-from nscaching.kernels.state import State
 from nscaching.models import Model
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's, as its authors recommend
@@ -56,7 +55,6 @@ class RowAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]  # no closure
-        """Move the rows."""
         (beta_1, beta_2), group = BETAS, self.param_groups[0]
         for table in group["params"]:
             state = self.state[table]
@@ -81,7 +79,6 @@ TORCH_NAMES: dict[type, dict[str, str]] = {
 
 
 def new_optimizer(model: Model, learning: Learning) -> torch.optim.Optimizer:
-    """Return the optimizer of a model's parameters."""
     if learning.rows:
         return RowAdam(model.parameters(), learning.lr)
     if learning.adagrad:
@@ -104,29 +101,3 @@ def move(optimizer: torch.optim.Optimizer, weight_decay: float) -> None:
     for group in optimizer.param_groups:
         group["weight_decay"] = weight_decay
     optimizer.step()
-
-
-def optimizer_state(model: Model, optimizer: torch.optim.Optimizer) -> State:
-    """Return means and squares of gradients and the number of steps, by names of parameters."""
-    state: State = {}
-    for name, table in model.named_parameters():
-        if own := optimizer.state.get(table):  # a table without a gradient has none
-            names = TORCH_NAMES[type(optimizer)]
-            state |= {f"{ours}.{name}": own[theirs] for ours, theirs in names.items()}
-            state[f"steps.{name}"] = int(own["step"])
-    return state
-
-
-def restore_optimizer(model: Model, optimizer: torch.optim.Optimizer, state: State) -> None:
-    """Restore the optimizer from what ``optimizer_state`` returned."""
-    tables = {}
-    for index, (name, _) in enumerate(model.named_parameters()):
-        if f"steps.{name}" in state:
-            names = TORCH_NAMES[type(optimizer)]
-            # Copies: numbers anywhere in a mapped file may be summed in another order.
-            own = {theirs: state[f"{ours}.{name}"].clone() for ours, theirs in names.items()}
-            steps = state[f"steps.{name}"]
-            own["step"] = steps if isinstance(optimizer, RowAdam) else torch.tensor(float(steps))
-            tables[index] = own
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": tables, "param_groups": groups})

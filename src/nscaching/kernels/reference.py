@@ -9,16 +9,17 @@ from torch import Tensor
 from nscaching.data.index import Side
 from nscaching.kernels import random
 from nscaching.kernels.all_entities import OneVsAll
-from nscaching.kernels.batch import Batch, Negatives, plain_gather
-from nscaching.kernels.choose import repeated, select
+from nscaching.kernels.batch import Batch, Known, Negatives
+from nscaching.kernels.choose import ordered, repeated, select
 from nscaching.kernels.learner import AutogradLearner, Learner, Scorer
 from nscaching.kernels.optimizers import Learning
-from nscaching.kernels.sorting import ordered
 from nscaching.models import Model, plain_distances
 from nscaching.settings import CacheSettings
 
-# Purposes of the random numbers of a step.
-COIN, ENTITY, SLOT, HEAD_FRESH, HEAD_NOISE, TAIL_FRESH, TAIL_NOISE, CHOICE = range(8)
+# Purposes of the random numbers of a step; each side has its own for fresh candidates, and for the
+# noise that chooses among candidates.
+COIN, ENTITY, SLOT, CHOICE = 0, 1, 2, 7
+FRESH, NOISE = {Side.HEAD: 3, Side.TAIL: 5}, {Side.HEAD: 4, Side.TAIL: 6}
 
 Step = Callable[[Tensor], None]
 
@@ -34,10 +35,6 @@ class CacheSide:
     ids: Tensor  # int32 [keys, N1]
     anchor: Tensor  # [keys]
     relation: Tensor  # [keys]
-    fresh: int
-    """Purpose of the random numbers that make fresh candidates."""
-    noise: int
-    """Purpose of the random numbers that choose among the candidates."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +50,6 @@ class CacheAccess:
     tick: Tensor  # []
     is_known: IsKnown | None = None
     """Tells which candidates may not be cached; None: all may."""
-
-
-@dataclass(frozen=True)
-class Known:
-    """The other known answers of some queries: query i has answers[start_i:end_i]."""
-
-    start: Tensor  # [n]
-    end: Tensor  # [n]
-    answers: Tensor  # int32 [all]
 
 
 class Kernels:
@@ -86,7 +74,7 @@ class Kernels:
 
     def gather(self, columns: Tensor, row: Tensor) -> Tensor:
         """Return the columns [k, n] at some rows [B]: [k, B]."""
-        return plain_gather(columns, row)
+        return columns.index_select(1, row)
 
     def learner(self, model: Model, learning: Learning, count: int = 1) -> Learner:
         """Return what makes the gradient steps: so many negatives per triple, one side replaced."""
@@ -187,7 +175,7 @@ class Kernels:
             key = key[key >= 0].unique()
             slot = torch.arange(settings.n1 + settings.n2, device=key.device).unsqueeze(0)
             row = key.unsqueeze(1)
-            start = random.stream(asked.seed, asked.tick, cache.fresh)
+            start = random.stream(asked.seed, asked.tick, FRESH[cache.side])
             own = torch.zeros_like(row) if settings.shared_candidates else row
             fresh = random.whole(random.bits(start, own, slot[:, settings.n1 :]), model.entities)
             fresh = fresh.expand(len(key), -1)
@@ -205,7 +193,7 @@ class Kernels:
             )
             # A set gives each entity one noise, wherever in the row it stands.
             index = candidates if settings.candidates == "set" else slot
-            start = random.stream(asked.seed, asked.tick, cache.noise)
+            start = random.stream(asked.seed, asked.tick, NOISE[cache.side])
             noise = random.gumbel(random.bits(start, row, index))
             chosen = select(
                 settings.refresh, scores, settings.n1, noise, settings.temperature, excluded
@@ -250,11 +238,6 @@ class Kernels:
         target = scores.gather(1, answer)
         wrong = (~scores.isfinite()).sum(1)
         if known is not None:
-            size = known.end - known.start
-            row = torch.repeat_interleave(torch.arange(len(size), device=size.device), size)
-            # Position in the row's own run of answers: a running count less where it began.
-            within = torch.arange(len(row), device=size.device) - (size.cumsum(0) - size)[row]
-            entity = known.answers[known.start[row] + within].long()
-            scores[row, entity] = float("-inf")
+            scores[known.pairs()] = float("-inf")
         scores.scatter_(1, answer, float("-inf"))
         return torch.stack([(scores > target).sum(1), (scores == target).sum(1), wrong])

@@ -10,12 +10,10 @@ State = dict[str, Any]
 
 
 def join(**parts: State) -> State:
-    """Put the states of parts together."""
     return {f"{name}.{key}": value for name, state in parts.items() for key, value in state.items()}
 
 
 def part(state: State, name: str) -> State:
-    """Return the state of one part."""
     prefix = f"{name}."
     return {key.removeprefix(prefix): v for key, v in state.items() if key.startswith(prefix)}
 

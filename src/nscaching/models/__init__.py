@@ -1,7 +1,7 @@
 """Scoring functions, one file each; ``MODELS`` finds them by name."""
 
-from nscaching.models.base import DIVERGED, MODELS, Form, Model, build, finite
-from nscaching.models.distances import MODULI, Distances, plain_distances
+from nscaching.models.arithmetic import DIVERGED, MODULI, Distances, finite, plain_distances
+from nscaching.models.base import MODELS, Form, Model, build
 
 __all__ = [
     "DIVERGED", "MODELS", "MODULI", "Distances", "Form", "Model", "build", "finite",

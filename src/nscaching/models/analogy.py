@@ -1,11 +1,11 @@
 """ANALOGY (Liu, Wu and Yang, 2017): matrices of a relation that commute, as analogies ask for."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nscaching.data.index import Side
+from nscaching.models.arithmetic import moduli, times
 from nscaching.models.base import MODELS, Form, Model
-from nscaching.models.pairs import moduli, times
 
 
 @MODELS.register("ANALOGY")
@@ -18,14 +18,9 @@ class Analogy(Model):
 
     family = "semantic"
     form = Form.DOT
-
-    def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
-        super().__init__(entities, relations, dim, norm)
-        self.entity = nn.Parameter(torch.empty(entities, dim))
-        self.relation = nn.Parameter(torch.empty(relations, dim))
+    widths = (1, 1)
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """Return ⟨h, r, t⟩ of the real numbers plus Re⟨h, r, conj t⟩ of the complex ones."""
         h, h_re, h_im = self._parts(self.entity_rows(head))
         t, t_re, t_im = self._parts(self.entity_rows(tail))
         r, r_re, r_im = self._parts(self.relation_rows(relation))
@@ -40,7 +35,6 @@ class Analogy(Model):
         return torch.cat([a * r, *pair], dim=-1)
 
     def moduli(self, rows: Tensor) -> Tensor:
-        """Return the sizes of the real numbers and the moduli of the complex ones."""
         real, *pair = self._parts(rows)
         return torch.cat([real.abs(), moduli(torch.cat(pair, dim=-1))], dim=-1)
 

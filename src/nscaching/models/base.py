@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
@@ -11,15 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nscaching.data.index import Side
-from nscaching.errors import UserError
-from nscaching.models.distances import MODULI, PIECE_BYTES, Distances, plain_distances
-from nscaching.models.pairs import moduli
+from nscaching.models.arithmetic import MODULI, PIECE_BYTES, Distances, moduli, plain_distances
 from nscaching.registry import Registry
 
 if TYPE_CHECKING:
     from nscaching.data.graph import KnowledgeGraph
-
-DIVERGED = "the model gives scores that are not finite: its training diverged"
 
 
 class Form(enum.Enum):
@@ -53,12 +50,18 @@ class Model(nn.Module, ABC):
     normalized: ClassVar[tuple[str, ...]] = ()
     """Names of the tables whose rows are scaled to unit length."""
 
+    widths: ClassVar[tuple[int, int] | None] = None
+    """Lengths of rows, entity's and relation's, by ``dim``; None: the subclass makes the tables."""
+
     entity: nn.Parameter  # [|E|, D]
     relation: nn.Parameter  # [|R|, D]
 
     def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
         super().__init__()
         self.entities, self.relations, self.dim, self.norm = entities, relations, dim, norm
+        if self.widths is not None:
+            self.entity = nn.Parameter(torch.empty(entities, self.widths[0] * dim))
+            self.relation = nn.Parameter(torch.empty(relations, self.widths[1] * dim))
 
     def reset(self, generator: torch.Generator | None = None) -> None:
         """Start all tables with Xavier's uniform distribution (the paper's "scratch")."""
@@ -166,8 +169,8 @@ class Model(nn.Module, ABC):
 
         Twin of ``score``: with a form, what stays of a triple is made once and not K times.
         """
-        new_head = replace_head.unsqueeze(1)
         if self.form is None:
+            new_head = replace_head.unsqueeze(1)
             heads = torch.where(new_head, entity, head.unsqueeze(1))
             tails = torch.where(new_head, tail.unsqueeze(1), entity)
             return self.score(heads, relation.unsqueeze(1), tails)
@@ -175,29 +178,13 @@ class Model(nn.Module, ABC):
         table = self.table() if entity.numel() > self.entities else None
         return self._meet(query, relation, entity, table)
 
-    def _meet(
-        self, query: Tensor, relation: Tensor, candidates: Tensor, table: Tensor | None = None
-    ) -> Tensor:
-        """Score candidates [B, K] by queries [B, D]; a table may hold the rows of all entities."""
-        rows = self.entity_rows(candidates) if table is None else F.embedding(candidates, table)
-        if self.form is Form.DOT:
-            return self._weighted(torch.bmm(rows, query.unsqueeze(2)).squeeze(2), relation)
-        if self.form is Form.SHIFTED:
-            rows = self._shifted(rows, candidates, self.direction(relation).unsqueeze(1))
-        elif self.form is Form.PROJECTED:
-            rows = self.project(rows, relation.unsqueeze(1))
-        if torch.is_grad_enabled():  # the gradient of cdist is slow
-            return self._weighted(-self.length(query.unsqueeze(1) - rows), relation)
-        distances = plain_distances(query.unsqueeze(1), rows, self.metric).squeeze(1)
-        return self._weighted(distances.neg_(), relation)
-
     def table(self, dtype: torch.dtype | None = None) -> Tensor:
         """Return the rows [|E|, D] of all entities, rounded to ``dtype`` if there is one."""
         rows = self.entity_rows(self._everyone())
         return rows if dtype is None else rows.to(dtype).to(rows.dtype)
 
     def score_all(
-        self, side: Side, anchor: Tensor, relation: Tensor, distances: Distances | None = None
+        self, side: Side, anchor: Tensor, relation: Tensor, distances: Distances = plain_distances
     ) -> Tensor:
         """Score every entity as the answer: anchor [B], relation [B] → [B, |E|].
 
@@ -213,19 +200,19 @@ class Model(nn.Module, ABC):
         head: Tensor,
         relation: Tensor,
         tail: Tensor,
-        distances: Distances | None = None,
+        distances: Distances = plain_distances,
     ) -> Tensor:
         """Score triples [B] with every entity as head or as tail → [B, |E|]."""
         if self.form is not None:
             query = self._corrupted_query(replace_head, head, relation, tail)
             return self._meet_all(query, relation, distances)
-        parts, places = [], []
-        for side, mine in ((Side.HEAD, replace_head), (Side.TAIL, ~replace_head)):
-            row = mine.nonzero().squeeze(1)
+
+        def score(new_tail: Tensor, row: Tensor) -> Tensor:
+            side = Side.TAIL if new_tail else Side.HEAD
             anchor, _ = side.query(head[row], tail[row])
-            parts.append(self.score_all(side, anchor, relation[row], distances))
-            places.append(row)
-        return torch.cat(parts)[torch.cat(places).argsort()]
+            return self.score_all(side, anchor, relation[row], distances)
+
+        return self._score_groups((~replace_head).int(), score)
 
     def _corrupted_query(
         self, replace_head: Tensor, head: Tensor, relation: Tensor, tail: Tensor
@@ -234,32 +221,61 @@ class Model(nn.Module, ABC):
         queries = self.query(Side.HEAD, tail, relation), self.query(Side.TAIL, head, relation)
         return torch.where(replace_head.unsqueeze(1), *queries)
 
-    def _meet_all(
-        self, query: Tensor, relation: Tensor, distances: Distances | None = None
+    def _meet(
+        self, query: Tensor, relation: Tensor, candidates: Tensor, table: Tensor | None
     ) -> Tensor:
+        """Score candidates [B, K] by queries [B, D]; a table may hold the rows of all entities."""
+        rows = self.entity_rows(candidates) if table is None else F.embedding(candidates, table)
+        rows = self._moved(rows, candidates, relation.unsqueeze(1))
+        if self.form is Form.DOT:
+            scores = torch.bmm(rows, query.unsqueeze(2)).squeeze(2)
+        elif torch.is_grad_enabled():  # the gradient of cdist is slow
+            scores = -self.length(query.unsqueeze(1) - rows)
+        else:
+            scores = plain_distances(query.unsqueeze(1), rows, self.metric).squeeze(1).neg_()
+        return self._weighted(scores, relation)
+
+    def _meet_all(self, query: Tensor, relation: Tensor, distances: Distances) -> Tensor:
         """Score all entities by queries [B, D] → [B, |E|]."""
-        distances = distances or plain_distances
         everyone = self._everyone()
         rows = self.entity_rows(everyone)
+
+        def score(one: Tensor, row: Tensor) -> Tensor:
+            return -distances(query[row], self._moved(rows, everyone, one), self.metric)
+
         if self.form is Form.DOT:
-            return self._weighted(query @ rows.T, relation)
-        if self.form is Form.DISTANCE:
-            return self._weighted(-distances(query, rows, self.metric), relation)
-        # The projection depends on the relation alone: each relation has one table of moved rows.
-        parts, places = [query.new_empty(0, self.entities)], [relation[:0]]
-        for one in relation.unique():
-            asked = (relation == one).nonzero().squeeze(1)
-            if self.form is Form.SHIFTED:
-                moved = self._shifted(rows, everyone, self.direction(one.unsqueeze(0)))
-            else:
-                moved = self.project(rows, one)
-            parts.append(-distances(query[asked], moved, self.metric))
-            places.append(asked)
-        # Joined and sorted once: autograd would copy a table for each part written into the table.
-        scores = torch.cat(parts)
-        if len(places) > 2:
-            scores = scores[torch.cat(places).argsort()]
+            scores = query @ rows.T
+        elif self.form is Form.DISTANCE:
+            scores = -distances(query, rows, self.metric)
+        else:  # each relation has one table of moved rows
+            scores = self._score_groups(relation, score)
         return self._weighted(scores, relation)
+
+    def _score_groups(self, group: Tensor, score: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """Score all entities by ``score(group, places)`` for the queries [B] of each group."""
+        groups, counts = group.unique(return_counts=True)
+        order = group.argsort(stable=True)
+        places = order.split(counts.tolist())
+        parts = [score(*each) for each in zip(groups, places, strict=True)]
+        if len(parts) == 1:
+            return parts[0]
+        # Joined and sorted once: autograd would copy a table for each part written into the table.
+        none = self.entity.new_empty(0, self.entities)
+        return torch.cat([none, *parts])[order.argsort()]
+
+    def _moved(self, rows: Tensor, ids: Tensor, relation: Tensor) -> Tensor:
+        """Return entity rows [..., D] in the place where queries of relations [...] meet them."""
+        if self.form is Form.PROJECTED:
+            return self.project(rows, relation)
+        if self.form is not Form.SHIFTED:
+            return rows
+        direction = self.direction(relation.flatten())
+        direction = direction.view(*relation.shape, direction.shape[-1])
+        shift = self.entity_shift(ids)
+        if shift is None:
+            shift = -(rows * direction).sum(-1)
+        shifted = rows + shift.unsqueeze(-1) * direction
+        return F.normalize(shifted, dim=-1) if self.unit_projection else shifted
 
     def _everyone(self) -> Tensor:
         return torch.arange(self.entities, device=self.entity.device)
@@ -268,27 +284,11 @@ class Model(nn.Module, ABC):
         weight = self.weight_of(relation)
         return scores if weight is None else scores * weight.unsqueeze(1)
 
-    def _shifted(self, rows: Tensor, ids: Tensor, direction: Tensor) -> Tensor:
-        shift = self.entity_shift(ids)
-        if shift is None:
-            shift = -(rows * direction).sum(-1)
-        shifted = rows + shift.unsqueeze(-1) * direction
-        return F.normalize(shifted, dim=-1) if self.unit_projection else shifted
-
     def _score_broadcast(
         self, side: Side, anchor: Tensor, relation: Tensor, candidates: Tensor
     ) -> Tensor:
-        anchor, relation = anchor.unsqueeze(1), relation.unsqueeze(1)
-        if side is Side.HEAD:
-            return self.score(candidates, relation, anchor)
-        return self.score(anchor, relation, candidates)
-
-
-def finite(scores: Tensor) -> Tensor:
-    """Return the scores; raise a UserError if the model has diverged."""
-    if not torch.isfinite(scores).all():
-        raise UserError(DIVERGED)
-    return scores
+        head, tail = side.query(anchor.unsqueeze(1), candidates)
+        return self.score(head, relation.unsqueeze(1), tail)
 
 
 MODELS: Registry[Model] = Registry("model", Model, "nscaching.models")  # type: ignore[type-abstract]

@@ -1,11 +1,11 @@
 """ComplEx (Trouillon et al., 2016): DistMult over the complex numbers, so direction counts."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nscaching.data.index import Side
+from nscaching.models.arithmetic import moduli, times
 from nscaching.models.base import MODELS, Form, Model
-from nscaching.models.pairs import moduli, times
 
 
 @MODELS.register("ComplEx")
@@ -14,14 +14,9 @@ class ComplEx(Model):
 
     family = "semantic"
     form = Form.DOT
-
-    def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
-        super().__init__(entities, relations, dim, norm)
-        self.entity = nn.Parameter(torch.empty(entities, 2 * dim))
-        self.relation = nn.Parameter(torch.empty(relations, 2 * dim))
+    widths = (2, 2)
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """Return Re⟨h, r, conj t⟩."""
         h_re, h_im = self.entity_rows(head).chunk(2, dim=-1)
         t_re, t_im = self.entity_rows(tail).chunk(2, dim=-1)
         r_re, r_im = self.relation_rows(relation).chunk(2, dim=-1)
@@ -29,7 +24,6 @@ class ComplEx(Model):
         return (real * t_re + imaginary * t_im).sum(-1)
 
     def moduli(self, rows: Tensor) -> Tensor:
-        """Return the moduli [..., d] of complex numbers [real | imaginary]."""
         return moduli(rows)
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """DistMult (Yang et al., 2015): a bilinear form with a diagonal matrix."""
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nscaching.data.index import Side
 from nscaching.models.base import MODELS, Form, Model
@@ -13,14 +12,9 @@ class DistMult(Model):
 
     family = "semantic"
     form = Form.DOT
-
-    def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
-        super().__init__(entities, relations, dim, norm)
-        self.entity = nn.Parameter(torch.empty(entities, dim))
-        self.relation = nn.Parameter(torch.empty(relations, dim))
+    widths = (1, 1)
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """Return ⟨h, r, t⟩."""
         h, t = self.entity_rows(head), self.entity_rows(tail)
         return (h * self.relation_rows(relation) * t).sum(-1)
 

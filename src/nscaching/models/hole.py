@@ -1,7 +1,7 @@
 """HolE (Nickel, Rosasco and Poggio, 2016): circular correlation of head and tail."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nscaching.data.index import Side
 from nscaching.models.base import MODELS, Form, Model
@@ -16,14 +16,9 @@ class HolE(Model):
 
     family = "semantic"
     form = Form.DOT
-
-    def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
-        super().__init__(entities, relations, dim, norm)
-        self.entity = nn.Parameter(torch.empty(entities, dim))
-        self.relation = nn.Parameter(torch.empty(relations, dim))
+    widths = (1, 1)
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """Return rᵀ(h ⋆ t)."""
         h, t = self.entity_rows(head), self.entity_rows(tail)
         return (self.relation_rows(relation) * self._correlate(h, t)).sum(-1)
 

@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nscaching.data.index import Side
+from nscaching.models.arithmetic import Distances, plain_distances
 from nscaching.models.base import MODELS, Model
-from nscaching.models.distances import Distances, plain_distances
 
 
 @MODELS.register("ManifoldE")
@@ -19,17 +19,12 @@ class ManifoldE(Model):
     """
 
     family = "translational"
+    widths = (1, 1)
+    broadcasts = False  # all entities are scored by a query vector
 
     def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
         super().__init__(entities, relations, dim, norm)
-        self.entity = nn.Parameter(torch.empty(entities, dim))
-        self.relation = nn.Parameter(torch.empty(relations, dim))
         self.radius = nn.Parameter(torch.empty(relations, 1))
-
-    @property
-    def broadcasts(self) -> bool:
-        """No: all entities are scored by a query vector."""
-        return False
 
     def reset(self, generator: torch.Generator | None = None) -> None:
         """Start with Xavier's distribution and radii as long as an entity vector."""
@@ -37,12 +32,10 @@ class ManifoldE(Model):
         nn.init.constant_(self.radius, self.dim**0.25)
 
     def entity_rows(self, ids: Tensor) -> Tensor:
-        """Return entity vectors [..., d] of length d^¼."""
         length: float = self.dim**0.25
         return length * F.normalize(F.embedding(ids, self.entity), dim=-1)
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """Return −|‖h + r − t‖² − D_r²|."""
         h, t = self.entity_rows(head), self.entity_rows(tail)
         square = (h + self.relation_rows(relation) - t).square().sum(-1)
         return -(square - self._square(relation)).abs()
@@ -71,11 +64,10 @@ class ManifoldE(Model):
         return measured.sub_(self._wanted(side, query, relation).unsqueeze(1)).abs_().neg_()
 
     def score_all(
-        self, side: Side, anchor: Tensor, relation: Tensor, distances: Distances | None = None
+        self, side: Side, anchor: Tensor, relation: Tensor, distances: Distances = plain_distances
     ) -> Tensor:
-        """Score every entity as the answer: anchor [B], relation [B] → [B, |E|]."""
         query = self.query(side, anchor, relation)
-        measured = self._measure(query, self.table(), distances or plain_distances)
+        measured = self._measure(query, self.table(), distances)
         return measured.sub_(self._wanted(side, query, relation).unsqueeze(1)).abs_().neg_()
 
 
@@ -86,28 +78,21 @@ class ManifoldEHyperplane(ManifoldE):
     Entity vectors are of length d^¼ here too. A relation's row of 2d is [r_H | r_T].
     """
 
-    def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
-        super().__init__(entities, relations, dim, norm)
-        self.relation = nn.Parameter(torch.empty(relations, 2 * dim))
+    widths = (1, 2)
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """Return −|(h + r_H)·(t + r_T) − D_r²|."""
         h, t = self.entity_rows(head), self.entity_rows(tail)
-        r_head, r_tail = self._parts(relation)
+        r_head, r_tail = self.relation_rows(relation).chunk(2, dim=-1)
         return -(((h + r_head) * (t + r_tail)).sum(-1) - self._square(relation)).abs()
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Return the hyperplane's normal: h + r_H for the tail, t + r_T for the head."""
-        r_head, r_tail = self._parts(relation)
-        return self.entity_rows(anchor) + (r_head if side is Side.TAIL else r_tail)
+        r, _ = side.query(*self.relation_rows(relation).chunk(2, dim=-1))
+        return self.entity_rows(anchor) + r
 
     def _measure(self, query: Tensor, rows: Tensor, distances: Distances) -> Tensor:
         return query @ rows.mT
 
     def _wanted(self, side: Side, query: Tensor, relation: Tensor) -> Tensor:
-        r_head, r_tail = self._parts(relation)
-        other = r_tail if side is Side.TAIL else r_head
+        _, other = side.query(*self.relation_rows(relation).chunk(2, dim=-1))
         return self._square(relation) - (query * other).sum(-1)
-
-    def _parts(self, relation: Tensor) -> tuple[Tensor, ...]:
-        return self.relation_rows(relation).chunk(2, dim=-1)

@@ -20,16 +20,11 @@ class RESCAL(Model):
         self.entity = nn.Parameter(torch.empty(entities, dim))
         self.relation = nn.Parameter(torch.empty(relations, dim * dim))
 
-    def matrices(self, relation: Tensor) -> Tensor:
-        """Return the numbers of M_r [..., d·d]."""
-        return self.relation_rows(relation)
-
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """Return hᵀ M_r t."""
         h, t = self.entity_rows(head), self.entity_rows(tail)
-        return (h * multiply(t, relation, self.matrices, self.relations)).sum(-1)
+        return (h * multiply(t, relation, self.relation_rows, self.relations)).sum(-1)
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Return M_rᵀ h for the tail, M_r t for the head."""
         rows, transposed = self.entity_rows(anchor), side is Side.TAIL
-        return multiply(rows, relation, self.matrices, self.relations, transposed)
+        return multiply(rows, relation, self.relation_rows, self.relations, transposed)

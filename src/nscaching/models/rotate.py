@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from nscaching.data.index import Side
+from nscaching.models.arithmetic import times
 from nscaching.models.base import MODELS, Form, Model
-from nscaching.models.pairs import times
 
 
 @MODELS.register("RotatE")
@@ -21,11 +21,7 @@ class RotatE(Model):
     family = "translational"
     form = Form.DISTANCE
     complex_rows = True
-
-    def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
-        super().__init__(entities, relations, dim, norm)
-        self.entity = nn.Parameter(torch.empty(entities, 2 * dim))
-        self.relation = nn.Parameter(torch.empty(relations, dim))
+    widths = (2, 1)
 
     def reset(self, generator: torch.Generator | None = None) -> None:
         """Start with Xavier's distribution, the phases with any angle."""
@@ -33,16 +29,11 @@ class RotatE(Model):
         nn.init.uniform_(self.relation, -math.pi, math.pi, generator=generator)
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """Return −‖h∘r − t‖."""
-        turned = self._turn(self.entity_rows(head), self.relation_rows(relation))
-        return -self.length(turned - self.entity_rows(tail))
+        return -self.length(self.query(Side.TAIL, head, relation) - self.entity_rows(tail))
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Return h∘r for the tail, conj(r)∘t for the head."""
         phase = self.relation_rows(relation)
-        return self._turn(self.entity_rows(anchor), phase if side is Side.TAIL else -phase)
-
-    @staticmethod
-    def _turn(row: Tensor, phase: Tensor) -> Tensor:
-        re, im = row.chunk(2, dim=-1)
+        re, im = self.entity_rows(anchor).chunk(2, dim=-1)
+        phase = phase if side is Side.TAIL else -phase
         return torch.cat(times(re, im, phase.cos(), phase.sin()), dim=-1)

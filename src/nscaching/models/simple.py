@@ -1,7 +1,7 @@
 """SimplE (Kazemi and Poole, 2018): entities as heads and as tails, relations and inverses."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nscaching.data.index import Side
 from nscaching.models.base import MODELS, Form, Model
@@ -16,14 +16,9 @@ class SimplE(Model):
 
     family = "semantic"
     form = Form.DOT
-
-    def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
-        super().__init__(entities, relations, dim, norm)
-        self.entity = nn.Parameter(torch.empty(entities, 2 * dim))
-        self.relation = nn.Parameter(torch.empty(relations, 2 * dim))
+    widths = (2, 2)
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """Return the mean of both products."""
         h_head, h_tail = self.entity_rows(head).chunk(2, dim=-1)
         t_head, t_tail = self.entity_rows(tail).chunk(2, dim=-1)
         r, inverse = self.relation_rows(relation).chunk(2, dim=-1)

@@ -1,7 +1,8 @@
 """TransE (Bordes et al., 2013): a relation is a translation."""
 
-import torch
-from torch import Tensor, nn
+from typing import ClassVar
+
+from torch import Tensor
 
 from nscaching.data.index import Side
 from nscaching.models.base import MODELS, Form, Model
@@ -13,20 +14,15 @@ class TransE(Model):
 
     family = "translational"
     form = Form.DISTANCE
-    normalized = ("entity",)
-
-    def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
-        super().__init__(entities, relations, dim, norm)
-        self.entity = nn.Parameter(torch.empty(entities, dim))
-        self.relation = nn.Parameter(torch.empty(relations, dim))
+    widths = (1, 1)
+    normalized: ClassVar[tuple[str, ...]] = ("entity",)
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """Return −‖h + r − t‖."""
         h, t = self.entity_rows(head), self.entity_rows(tail)
-        r = self.relation_rows(relation)
-        return -self.length(h + r - t)
+        return -self.length(h + self.relation_rows(relation) - t)
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
-        """Return h + r for the tail, t − r for the head."""
+        """Return h + r for the tail, t − r for the head; h and t as the relation moves them."""
         r = self.relation_rows(relation)
-        return self.entity_rows(anchor) + (r if side is Side.TAIL else -r)
+        moved = self._moved(self.entity_rows(anchor), anchor, relation)
+        return moved + (r if side is Side.TAIL else -r)

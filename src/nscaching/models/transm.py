@@ -25,15 +25,12 @@ class TransM(TransE):
         self.register_buffer("weight", torch.ones(relations))
 
     def prepare(self, graph: KnowledgeGraph) -> None:
-        """Take the weights from the training triples."""
         tph, hpt = graph.cardinality
         # Of a relation that was seen both are at least one.
         self.weight.copy_(torch.from_numpy(1 / np.log(np.maximum(tph + hpt, 2))))
 
     def weight_of(self, relation: Tensor) -> Tensor:
-        """Return w_r."""
         return F.embedding(relation, self.weight.unsqueeze(1)).squeeze(-1)
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """Return −w_r·‖h + r − t‖."""
         return self.weight_of(relation) * super().score(head, relation, tail)

@@ -28,7 +28,6 @@ class TranSparse(TransR):
         self.register_buffer("mask", torch.ones(relations, dim * dim, dtype=torch.bool))
 
     def prepare(self, graph: KnowledgeGraph) -> None:
-        """Choose which numbers stay zero."""
         count = np.bincount(graph.train[:, 1], minlength=self.relations)
         density = torch.from_numpy((1 - LEAST_SPARSE) * count / max(1, count.max()))
         drawn = torch.rand(self.mask.shape, generator=torch.Generator().manual_seed(0))
@@ -36,5 +35,4 @@ class TranSparse(TransR):
         self.mask.copy_((drawn < density.unsqueeze(1)) | diagonal)
 
     def matrices(self, relation: Tensor) -> Tensor:
-        """Return the numbers of M_r [..., d·d], many of them zero."""
         return super().matrices(relation) * F.embedding(relation, self.mask)

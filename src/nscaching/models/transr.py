@@ -4,13 +4,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nscaching.data.index import Side
-from nscaching.models.base import MODELS, Form, Model
+from nscaching.models.base import MODELS, Form
 from nscaching.models.grouped import multiply
+from nscaching.models.transe import TransE
 
 
 @MODELS.register("TransR")
-class TransR(Model):
+class TransR(TransE):
     """f(h, r, t) = −‖h⊥ + r − t⊥‖ with e⊥ = M_r e scaled to unit length; h, r, t ∈ ℝᵈ.
 
     h, t and r are of unit length too: the papers of TransR and TransD ask for lengths of one at
@@ -18,14 +18,11 @@ class TransR(Model):
     starts as the identity.
     """
 
-    family = "translational"
     form = Form.PROJECTED
     normalized = ("entity", "relation")
 
     def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
         super().__init__(entities, relations, dim, norm)
-        self.entity = nn.Parameter(torch.empty(entities, dim))
-        self.relation = nn.Parameter(torch.empty(relations, dim))
         self.matrix = nn.Parameter(torch.empty(relations, dim * dim))
 
     def reset(self, generator: torch.Generator | None = None) -> None:
@@ -39,17 +36,8 @@ class TransR(Model):
         return F.embedding(relation, self.matrix)
 
     def project(self, rows: Tensor, relation: Tensor) -> Tensor:
-        """Return M_r e scaled to unit length."""
         return F.normalize(multiply(rows, relation, self.matrices, self.relations), dim=-1)
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """Return −‖h⊥ + r − t⊥‖."""
         h, t = (self.project(self.entity_rows(ids), relation) for ids in (head, tail))
-        r = self.relation_rows(relation)
-        return -self.length(h + r - t)
-
-    def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
-        """Return h⊥ + r for the tail, t⊥ − r for the head."""
-        r = self.relation_rows(relation)
-        projected = self.project(self.entity_rows(anchor), relation)
-        return projected + (r if side is Side.TAIL else -r)
+        return -self.length(h + self.relation_rows(relation) - t)

@@ -14,7 +14,6 @@ SNAPSHOT = re.compile(rf"cache-(\d{{6,}})\.safetensors(?:{re.escape(PARTIAL)})?"
 
 
 def append_scores(folder: Path, lines: list[dict[str, Any]]) -> None:
-    """Append the lines of an epoch in one write."""
     if lines:
         append_lines(folder / SCORES, lines)
 
@@ -27,7 +26,6 @@ def read_scores(folder: Path) -> list[dict[str, Any]]:
 
 
 def save_snapshot(folder: Path, epoch: int, cache: Mapping[str, Tensor]) -> None:
-    """Write the cache of an epoch."""
     with writing(folder / SNAPSHOTS):
         (folder / SNAPSHOTS).mkdir(exist_ok=True)
     save_tensors(folder / SNAPSHOTS / f"cache-{epoch:06d}.safetensors", dict(cache))
@@ -37,10 +35,9 @@ class Snapshots(Mapping[int, dict[str, Tensor]]):
     """The snapshots in a run folder by epoch; each is read from the disk when used."""
 
     def __init__(self, folder: Path) -> None:
-        self.files: dict[int, Path] = {}
-        for file in sorted((folder / SNAPSHOTS).glob("cache-*.safetensors")):
-            if found := SNAPSHOT.fullmatch(file.name):
-                self.files[int(found[1])] = file
+        files = (folder / SNAPSHOTS).glob("cache-*.safetensors")
+        epochs = {file: SNAPSHOT.fullmatch(file.name) for file in files}
+        self.files = {int(epoch[1]): file for file, epoch in epochs.items() if epoch}
 
     def __getitem__(self, epoch: int) -> dict[str, Tensor]:
         return read_tensors(self.files[epoch])[0]
@@ -53,19 +50,17 @@ class Snapshots(Mapping[int, dict[str, Tensor]]):
 
 
 def remove_snapshots(folder: Path, after: int) -> None:
-    """Remove the snapshots after an epoch."""
     for epoch, file in Snapshots(folder).files.items():
         if epoch > after:
             file.unlink()
 
 
 def _is_line(value: Any) -> bool:  # noqa: ANN401  (JSON may be anything)
+    kinds: dict[str, Any] = {"epoch": int, "head": str, "relation": str, "tail": str}
+    kinds |= {"differences": list, "top": list, "margin": int | float | None}
     if not isinstance(value, dict) or value.get("side") not in ("head", "tail"):
         return False
-    names = all(isinstance(value.get(name), str) for name in ("head", "relation", "tail"))
-    differences, top, margin = (value.get(name) for name in ("differences", "top", "margin"))
-    if not (names and isinstance(differences, list) and isinstance(top, list)):
+    if not all(isinstance(value.get(name), kind) for name, kind in kinds.items()):
         return False
-    numbers = [*differences, *top, 0.0 if margin is None else margin]
-    sound = len(differences) > 1 and isinstance(value.get("epoch"), int)
-    return sound and all(isinstance(number, int | float) for number in numbers)
+    numbers = [*value["differences"], *value["top"]]
+    return len(value["differences"]) > 1 and all(isinstance(n, int | float) for n in numbers)

@@ -1,5 +1,7 @@
 """Score differences f(negative) − f(positive) over all negatives of watched triples."""
 
+from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -11,9 +13,9 @@ from nscaching.data.index import Ids, Longs, Side, distinct
 from nscaching.errors import UserError, flag
 from nscaching.evaluation.ranking import chunk_size
 from nscaching.kernels import Kernels
-from nscaching.kernels.sorting import ordered
+from nscaching.kernels.choose import ordered
 from nscaching.models import Model, finite
-from nscaching.probes.config import ProbeConfig
+from nscaching.probes import ProbeConfig
 
 QUANTILES = 201
 """Probabilities 0, 0.005, …, 1."""
@@ -24,10 +26,8 @@ TOP = 100
 def watched_triples(graph: KnowledgeGraph, probes: ProbeConfig, seed: int) -> Ids:
     """Return the watched triples [n, 3]: the named ones, then random ones of training."""
     if probes.watch > len(graph.train):
-        raise UserError(
-            f"{flag('watch')} {probes.watch}: {graph.name} has {len(graph.train):,} "
-            "training triples"
-        )
+        there = f"{graph.name} has {len(graph.train):,} training triples"
+        raise UserError(f"{flag('watch')} {probes.watch}: {there}")
     drawn = np.random.default_rng(seed).choice(len(graph.train), probes.watch, replace=False)
     named = [
         (graph.entity_id(head), graph.relation_id(relation), graph.entity_id(tail))
@@ -36,36 +36,47 @@ def watched_triples(graph: KnowledgeGraph, probes: ProbeConfig, seed: int) -> Id
     return distinct(np.concatenate([np.array(named, np.int32).reshape(-1, 3), graph.train[drawn]]))
 
 
+@dataclass(frozen=True)
 class Watch:
-    """Scores every entity in place of the head and of the tail of some triples."""
+    """Scores every entity in place of the head and of the tail of some triples [n, 3]."""
 
-    def __init__(
-        self, graph: KnowledgeGraph, triples: Ids, margin: float | None, device: torch.device
-    ) -> None:
-        self.graph, self.triples, self.margin, self.device = graph, triples, margin, device
+    graph: KnowledgeGraph
+    triples: Ids
+    model: Model
+    kernels: Kernels
+    margin: float | None
 
-    def read(self, model: Model, kernels: Kernels, epoch: int) -> list[dict[str, Any]]:
-        """Return a line for each triple and side that has negatives."""
-        lines = []
-        chunk = chunk_size(model)
-        for side in Side:
-            for begin in range(0, len(self.triples), chunk):
-                some = self.triples[begin : begin + chunk]
-                found = self._differences(model, kernels, side, some)
-                for triple, quantiles, top in zip(some.tolist(), *found, strict=True):
-                    if top:
-                        lines.append(self._line(epoch, side, triple, quantiles, top))
+    def read(self, epoch: int) -> list[dict[str, Any]]:
+        """Return a line of scores.jsonl for each triple and side that has negatives."""
+        graph, lines, chunk = self.graph, [], chunk_size(self.model)
+        for side, begin in product(Side, range(0, len(self.triples), chunk)):
+            some = self.triples[begin : begin + chunk]
+            found = zip(some.tolist(), *self._differences(side, some), strict=True)
+            lines += [
+                {
+                    "epoch": epoch,
+                    "head": graph.entities[head],
+                    "relation": graph.relations[relation],
+                    "tail": graph.entities[tail],
+                    "side": side.value,
+                    "differences": _short(quantiles),
+                    "top": _short(top),
+                    "margin": self.margin,
+                }
+                for (head, relation, tail), quantiles, top in found
+                if top
+            ]
         return lines
 
     @torch.no_grad()
-    def _differences(
-        self, model: Model, kernels: Kernels, side: Side, triples: Ids
-    ) -> tuple[list[list[float]], list[list[float]]]:
+    def _differences(self, side: Side, triples: Ids) -> tuple[list[list[float]], list[list[float]]]:
         """Return quantiles and largest values of f(negative) − f(positive) for each triple."""
         head, relation, tail = triples.T
         anchor, answer = side.query(head, tail)
-        asked, place = self._ids(answer), torch.arange(len(triples), device=self.device)
-        scores = finite(kernels.score_all(model, side, self._ids(anchor), self._ids(relation)))
+        asked = self._ids(answer)
+        place = torch.arange(len(asked), device=asked.device)
+        scores = self.kernels.score_all(self.model, side, self._ids(anchor), self._ids(relation))
+        scores = finite(scores)
         difference = scores - scores.gather(1, asked.unsqueeze(1))
         row, entity = self.graph.filter_index[side].known(anchor, relation)
         known = torch.zeros_like(difference, dtype=torch.bool)
@@ -74,7 +85,7 @@ class Watch:
         difference = ordered(difference.masked_fill(known, float("-inf")))
         first = known.sum(1)  # where the differences of negatives begin
         size = difference.shape[1] - first
-        share = torch.linspace(0, 1, QUANTILES, dtype=torch.float64, device=self.device)
+        share = torch.linspace(0, 1, QUANTILES, dtype=torch.float64, device=asked.device)
         exact = (size - 1).clamp(min=0).unsqueeze(1) * share
         last = difference.shape[1] - 1
         below = (first.unsqueeze(1) + exact.floor().long()).clamp_(max=last)
@@ -85,24 +96,9 @@ class Watch:
         return quantiles, [top[:count] for top, count in zip(largest, size.tolist(), strict=True)]
 
     def _ids(self, ids: Ids | Longs) -> Tensor:
-        return torch.from_numpy(ids.copy()).long().to(self.device)
-
-    def _line(
-        self, epoch: int, side: Side, triple: list[int], quantiles: list[float], top: list[float]
-    ) -> dict[str, Any]:
-        head, relation, tail = triple
-        return {
-            "epoch": epoch,
-            "head": self.graph.entities[head],
-            "relation": self.graph.relations[relation],
-            "tail": self.graph.entities[tail],
-            "side": side.value,
-            "differences": [_short(value) for value in quantiles],
-            "top": [_short(value) for value in top],
-            "margin": self.margin,
-        }
+        return torch.from_numpy(ids.copy()).long().to(self.model.entity.device)
 
 
-def _short(value: float) -> float:
-    """Return a number to six digits: more digits are noise and double the file."""
-    return float(f"{value:.6g}")
+def _short(values: list[float]) -> list[float]:
+    """Return the numbers to six digits: more digits are noise and double the file."""
+    return [float(f"{value:.6g}") for value in values]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,18 +16,17 @@ from nscaching.runs.escaping import markdown, visible
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 TEMPLATE = Path(__file__).with_name("card.md")
 
 
 def command(run: Run) -> str:
     """Return the command line that repeats a run: every setting that is not the default."""
-    words = ["nscaching", "train", run.graph.source.data or run.graph.name]
-    if run.graph.source.labels:
-        words += ["--labels", run.graph.source.labels]
-    if run.graph.source.split_seed:
-        words += ["--split-seed", str(run.graph.source.split_seed)]
-    if run.graph.source.literals:
-        words.append("--literals")
+    source = run.graph.source
+    words = ["nscaching", "train", source.data or run.graph.name]
+    words += ["--labels", source.labels] if source.labels else []
+    words += ["--split-seed", str(source.split_seed)] if source.split_seed else []
+    words += ["--literals"] if source.literals else []
     defaults = TrainConfig().flat()
     for name, value in run.config.flat().items():
         if name in ("model", "sampler", "epochs", "seed") or value != defaults[name]:
@@ -45,18 +44,13 @@ def command(run: Run) -> str:
 
 def _quoted(word: str) -> str:
     """Quote a word for a shell, on one line."""
-    if not any(unicodedata.category(c) == "Cc" for c in word):
+    if not CONTROL.search(word):
         return shlex.quote(word)
     plain = word.replace("\\", "\\\\").replace("'", "\\'")
-    return (
-        "$'"
-        + "".join(f"\\x{ord(c):02x}" if unicodedata.category(c) == "Cc" else c for c in plain)
-        + "'"
-    )
+    return "$'" + CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", plain) + "'"
 
 
 def write_card(run: Run, path: Path) -> None:
-    """Write the card of a run."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 

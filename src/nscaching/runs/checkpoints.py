@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from torch import Tensor
@@ -17,7 +17,7 @@ from nscaching.files import (
     save_tensors,
     sync,
     writing,
-)  # fmt: skip
+)
 from nscaching.kernels.state import State
 
 CHECKPOINTS = "checkpoints"
@@ -40,12 +40,14 @@ class Checkpoints:
             self.folder.mkdir(parents=True, exist_ok=True)
         return FolderLock(self.folder)
 
+    def _all(self) -> list[Path]:
+        """Return all checkpoints by their names, also unfinished ones; no folders."""
+        found = self.folder.iterdir() if self.folder.is_dir() else ()
+        return [file for file in found if CHECKPOINT.fullmatch(file.name) and not file.is_dir()]
+
     def files(self) -> list[Path]:
         """Return the completely written checkpoints, the newest last."""
-        if not self.folder.is_dir():
-            return []
-        found = [file for file in self.folder.iterdir() if _is_checkpoint(file)]
-        whole = [file for file in found if file.suffix != PARTIAL]
+        whole = [file for file in self._all() if file.suffix != PARTIAL]
         return sorted(whole, key=lambda file: int(file.stem))
 
     def save(self, state: State) -> Path:
@@ -65,32 +67,32 @@ class Checkpoints:
         metadata["sha256"] = _digest(metadata, tensors)
         save_tensors(path, tensors, metadata, durable=True)
         self.whole = [*self.whole, path][-KEPT:]
-        with writing(self.folder):
-            for file in self.folder.iterdir():
-                if _is_checkpoint(file) and file not in self.whole:
-                    file.unlink()
+        self._remove_but(self.whole)
         return path
+
+    def _remove_but(self, kept: Sequence[Path]) -> None:
+        with writing(self.folder):
+            for file in self._all():
+                if file not in kept:
+                    file.unlink()
 
     def newest(self, say: Callable[[str], None], needed: bool = True) -> State | None:
         """Read the newest intact checkpoint; ``say`` receives a line on each damaged one.
 
         If all are damaged, that is an error only if a checkpoint is needed.
         """
-        files = self.files()
-        state, damaged = None, []
-        for file in reversed(files):
-            try:
-                state = _read(file)
-            except _DamagedError as damage:
-                damaged.append(f"{file} is damaged ({damage})")
-                continue
-            self.whole = [file]
-            break
+        damaged: list[str] = []
+        for file in reversed(self.files()):
+            state = _read(file)
+            if not isinstance(state, str):
+                self.whole = [file]
+                for text in damaged:
+                    say(f"{text}: {file.name} is used")
+                return state
+            damaged.append(f"{file} is damaged ({state})")
         for text in damaged:
-            say(text if state is None else f"{text}: {self.whole[0].name} is used")
-        if state is not None:
-            return state
-        if files and needed:
+            say(text)
+        if damaged and needed:
             raise UserError(
                 f"{self.folder}: none of its checkpoints is whole; "
                 f"without that folder, {flag('resume')} starts from the beginning"
@@ -99,31 +101,20 @@ class Checkpoints:
 
     def remove(self) -> None:
         """Remove all checkpoints, and the folder."""
-        for file in self.folder.iterdir():
-            if _is_checkpoint(file):
-                file.unlink()
+        self._remove_but([])
         if not any(self.folder.iterdir()):
             self.folder.rmdir()
         sync(self.folder.parent)
 
 
-def _is_checkpoint(file: Path) -> bool:
-    """Say whether a file is a checkpoint by its name; a folder of such a name is not."""
-    return bool(CHECKPOINT.fullmatch(file.name)) and not file.is_dir()
-
-
-class _DamagedError(Exception):
-    """The content of a checkpoint is not what was written."""
-
-
-def _read(file: Path) -> State:
+def _read(file: Path) -> State | str:
+    """Read a checkpoint, or say how it is damaged."""
     try:
         tensors, metadata = read_tensors(file)
     except UserError as error:
-        raise _DamagedError(str(error).removeprefix(f"{file}: ")) from None
-    stored = metadata.pop("sha256", "")
-    if stored != _digest(metadata, tensors):
-        raise _DamagedError("its checksum differs")
+        return str(error).removeprefix(f"{file}: ")
+    if metadata.pop("sha256", "") != _digest(metadata, tensors):
+        return "its checksum differs"
     if metadata.get("format") != FORMAT:
         raise UserError(
             f"{file} has format {metadata.get('format')!r}, this version of nscaching reads "

@@ -2,7 +2,6 @@
 
 
 def duration(seconds: float) -> str:
-    """Write a time in seconds, minutes or hours."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -11,23 +11,11 @@ from typing import Any
 
 from torch import Tensor
 
+from nscaching import files
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph, Source
 from nscaching.errors import UserError, flag, user_path
 from nscaching.evaluation.ranking import METRICS as RANKING_METRICS
-from nscaching.files import (
-    PARTIAL,
-    FolderLock,
-    append_lines,
-    free_path,
-    read_lines,
-    read_tensors,
-    regular_file,
-    replacing,
-    save_tensors,
-    sync,
-    writing,
-)  # fmt: skip
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import SCORES, remove_snapshots
 from nscaching.registry import outside_code, refuse_outside_code
@@ -45,7 +33,6 @@ RANKING_FIGURES = ("epoch", *RANKING_METRICS, "trained_seconds", "seconds")
 
 
 def resume_command(path: str | Path) -> str:
-    """Return the command line that resumes a run."""
     trust = ""
     with contextlib.suppress(UserError):
         _, config = RunFolder(path).read_config(trust=True)
@@ -59,7 +46,7 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = self.target = user_path(path)
         self.checkpoints = Checkpoints(self.path)
-        self.lock: FolderLock | None = None
+        self.lock: files.FolderLock | None = None
 
     def check_free(self, overwrite: bool) -> None:
         """Refuse a path that cannot be written, or that exists and must not be overwritten."""
@@ -67,23 +54,18 @@ class RunFolder:
         if there.is_dir() and not os.access(there, os.W_OK | os.X_OK):
             reason = f"{there} or its file system is read-only"
             raise UserError(f"{self.path}: cannot write the run folder: {reason}")
-        if not self.path.exists() and not self.path.is_symlink():
-            return
-        if not overwrite:
-            interrupted = f", or {flag('resume')} {self.path}" if self.checkpoints.files() else ""
-            raise UserError(
-                f"{self.path} exists already; choose another {flag('out')}, or say "
-                f"{flag('overwrite', 'overwrite=True')}{interrupted}"
-            )
-        check_own(self.path)
-        FolderLock(self.path).release()
+        interrupted = f", or {flag('resume')} {self.path}" if self.checkpoints.files() else ""
+        files.refuse_existing(self.path, flag("out"), overwrite, interrupted)
+        if self.path.exists() or self.path.is_symlink():
+            check_own(self.path)
+            files.FolderLock(self.path).release()
 
     def create(
         self,
         graph: KnowledgeGraph,
         config: TrainConfig,
         overwrite: bool = False,
-        record: dict[str, Any] | None = None,
+        record: Record | None = None,
         probes: ProbeConfig | None = None,
     ) -> None:
         """Make the folder with configuration and data; replace an existing run only if told to.
@@ -94,13 +76,13 @@ class RunFolder:
         self.check_free(overwrite)
         record = dict(record or {})
         if self.target.exists():
-            self.path = free_path(self.target.with_name(self.target.name + PARTIAL))
+            self.path = files.free_path(self.target.with_name(self.target.name + files.PARTIAL))
             self.checkpoints = Checkpoints(self.path)
             record["replaces"] = self.target.name
-        new = free_path(self.path.with_name(f"{self.path.name}.{os.getpid()}{PARTIAL}"))
+        new = files.free_path(self.path.with_name(f"{self.path.name}.{os.getpid()}{files.PARTIAL}"))
         try:
             new.mkdir(parents=True)
-            self.lock = FolderLock(new)
+            self.lock = files.FolderLock(new)
             write_config(new / CONFIG, graph, config, record, probes)
             write_graph(new, graph)
             (new / METRICS).touch()
@@ -123,9 +105,9 @@ class RunFolder:
         self._check_is_run()
         if not os.access(self.path, os.W_OK):
             raise UserError(f"cannot write {self.path}: the folder or its file system is read-only")
-        self.lock = FolderLock(self.path)
+        self.lock = files.FolderLock(self.path)
         replaces = read_record(self.path / CONFIG).get("replaces", "")
-        if self.path.name.endswith(PARTIAL) and isinstance(replaces, str) and replaces:
+        if self.path.name.endswith(files.PARTIAL) and isinstance(replaces, str) and replaces:
             self.target = self.path.with_name(Path(replaces).name)
 
     @property
@@ -133,33 +115,21 @@ class RunFolder:
         """Whether the run has all its files and its final name, and no checkpoints."""
         return has_ended(self.path) and not self.checkpoints.files() and self.path == self.target
 
-    def change_config(
-        self,
-        graph: KnowledgeGraph,
-        config: TrainConfig,
-        record: dict[str, Any],
-        probes: ProbeConfig,
-    ) -> None:
-        """Replace the configuration."""
-        with replacing(self.path / CONFIG) as partial:
-            write_config(partial, graph, config, record, probes)
-
     def marks(self) -> dict[str, int]:
         """Sync the files that a checkpoint relies on; return the sizes of the growing ones."""
         if not self.checkpoints.whole:
             self.sync()
         grown = [self.path / name for name in (METRICS, SCORES) if (self.path / name).exists()]
         for file in grown:
-            sync(file)
+            files.sync(file)
         return {file.name: file.stat().st_size for file in grown}
 
     def sync(self) -> None:
-        """Wait until all files of the folder are on the disk."""
         for file in self.path.iterdir():
             if file.is_file():
-                sync(file)
-        sync(self.path)
-        sync(self.path.parent)
+                files.sync(file)
+        files.sync(self.path)
+        files.sync(self.path.parent)
 
     def cut(self, marks: dict[str, int], epoch: int, best: tuple[dict[str, Tensor], int]) -> None:
         """Undo what was written after a checkpoint: lines, snapshots, parameters."""
@@ -168,7 +138,7 @@ class RunFolder:
             if size < mark:
                 raise UserError(f"{file} is shorter than when the checkpoint was written")
             if size > mark:
-                with writing(file):
+                with files.writing(file):
                     os.truncate(file, mark)
         remove_snapshots(self.path, epoch)
         if best[0]:
@@ -180,11 +150,11 @@ class RunFolder:
         """Move a run that was written beside an old run into its place."""
         if self.path == self.target:
             return
-        old = free_path(self.target.with_name(f"{self.target.name}.replaced{PARTIAL}"))
+        old = files.free_path(self.target.with_name(f"{self.target.name}.replaced{files.PARTIAL}"))
         if self.target.exists():
             try:
                 check_own(self.target)
-                FolderLock(self.target).release()
+                files.FolderLock(self.target).release()
             except UserError as error:
                 warnings.warn(f"{error}; the new run is {self.path}", stacklevel=2)
                 self.target = self.path
@@ -195,13 +165,11 @@ class RunFolder:
         shutil.rmtree(old, ignore_errors=True)  # check_own found nothing but files of a run
 
     def close(self) -> None:
-        """Remove the checkpoints of a finished run."""
         if self.checkpoints.folder.is_dir():
             self.sync()
             self.checkpoints.remove()
 
     def release(self) -> None:
-        """Let other processes use the folder."""
         if self.lock is not None:
             self.lock.release()
 
@@ -210,43 +178,34 @@ class RunFolder:
         if self.path != self.target and not self.checkpoints.files():
             shutil.rmtree(self.path, ignore_errors=True)
 
-    def append(self, record: dict[str, Any]) -> None:
-        """Add a line to metrics.jsonl."""
-        append_lines(self.path / METRICS, [record])
+    def append(self, *records: Record) -> None:
+        files.append_lines(self.path / METRICS, list(records))
 
     def save_model(self, parameters: dict[str, Tensor], epoch: int) -> None:
-        """Write the parameters of an epoch."""
-        save_tensors(self.path / MODEL, parameters, {"epoch": str(epoch)})
-
-    def save_sampler(self, state: dict[str, Tensor]) -> None:
-        """Write the state of the sampler, if it has any."""
-        if state:
-            save_tensors(self.path / CACHE, state)
+        files.save_tensors(self.path / MODEL, parameters, {"epoch": str(epoch)})
 
     def read_config(self, trust: bool = False) -> tuple[Source, TrainConfig]:
         """Read the configuration; refuse one that names outside code, unless ``trust`` is given."""
         self._check_is_run()
-        regular_file(self.path / CONFIG)
-        written = read_record(self.path / CONFIG).get("format", FORMAT)
+        written = read_record(files.regular_file(self.path / CONFIG)).get("format", FORMAT)
         if written != FORMAT:
             raise UserError(
                 f"{self.path} has format {written!r}, this version of nscaching reads {FORMAT}: "
                 "use the version that wrote it"
             )
-        source, config = read_settings(regular_file(self.path / CONFIG))
+        source, config = read_settings(self.path / CONFIG)
         if not trust:
             refuse_outside_code(self.path / CONFIG, config.to_dict())
         return source, config
 
-    def read_history(self) -> list[dict[str, Any]]:
-        """Read metrics.jsonl."""
-        return read_lines(self.path / METRICS, _is_record, "metrics")
+    def read_history(self) -> list[Record]:
+        return files.read_lines(self.path / METRICS, _is_record, "metrics")
 
     def read_model(self) -> tuple[dict[str, Tensor], int]:
         """Read the parameters and their epoch."""
         if not (self.path / MODEL).is_file():
             raise UserError(f"{self.path} holds no model: its training did not get that far")
-        tensors, metadata = read_tensors(self.path / MODEL)
+        tensors, metadata = files.read_tensors(self.path / MODEL)
         epoch = metadata.get("epoch", "")
         if not (epoch.isascii() and epoch.isdigit() and len(epoch) < 19):
             raise UserError(f"{self.path / MODEL}: does not say of which epoch it is")
@@ -254,10 +213,9 @@ class RunFolder:
 
     def read_sampler(self) -> dict[str, Tensor]:
         """Read the state of the sampler; empty if it had none."""
-        return read_tensors(self.path / CACHE)[0] if (self.path / CACHE).is_file() else {}
+        return files.read_tensors(self.path / CACHE)[0] if (self.path / CACHE).is_file() else {}
 
     def read_graph(self, source: Source) -> KnowledgeGraph:
-        """Read names and triples."""
         return read_graph(self.path, source)
 
 
@@ -265,14 +223,12 @@ def default_out(graph: KnowledgeGraph, config: TrainConfig) -> Path:
     """Return a free folder under runs/ for a run without --out."""
     model, sampler = (name.rpartition(":")[2] for name in (config.model, config.sampler))
     name = re.sub(r"[^\w.+-]+", "_", f"{graph.name}-{model}-{sampler}-seed{config.seed}")
-    return free_path(Path("runs") / name.lstrip(".").lower())
+    return files.free_path(Path("runs") / name.lstrip(".").lower())
 
 
 def _is_record(value: Any) -> bool:  # noqa: ANN401
     if not isinstance(value, dict):
         return False
     figures = RANKING_FIGURES if "split" in value else EPOCH_FIGURES
-    return all(
-        isinstance(value.get(name), int | float) and not abs(value[name]) > 1e300
-        for name in figures
-    )
+    numbers = [value.get(name) for name in figures]
+    return all(isinstance(x, int | float) and not abs(x) > 1e300 for x in numbers)

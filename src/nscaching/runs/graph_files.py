@@ -18,7 +18,6 @@ NAMES = {"name": str, "entities": list, "relations": list, "labels": dict, "note
 
 
 def read_graph(folder: Path, source: Source) -> KnowledgeGraph:
-    """Read names and triples of a run folder."""
     names = parse_json(f"{folder / VOCABULARY}", read_text(folder / VOCABULARY))
     if not _is_vocabulary(names):
         raise UserError(f"{folder / VOCABULARY}: not the vocabulary of a run")
@@ -48,7 +47,6 @@ def read_graph(folder: Path, source: Source) -> KnowledgeGraph:
 
 
 def write_graph(folder: Path, graph: KnowledgeGraph) -> None:
-    """Write names and triples into a run folder."""
     names = {name: getattr(graph, name) for name in NAMES}
     text = json.dumps(names, ensure_ascii=False, indent=0)
     (folder / VOCABULARY).write_text(text, encoding="utf-8")
@@ -67,13 +65,8 @@ def _is_vocabulary(value: Any) -> bool:  # noqa: ANN401
         return False
     labels = value["labels"]
     texts = [*value["entities"], *value["relations"], *labels, *labels.values(), *value["notes"]]
-    return all(isinstance(text, str) and _is_unicode(text) for text in [value["name"], *texts])
-
-
-def _is_unicode(text: str) -> bool:
-    """Say whether a text is valid Unicode: JSON may hold lone surrogates."""
     try:
-        text.encode()
-    except UnicodeEncodeError:
+        "".join([value["name"], *texts]).encode()
+    except (TypeError, UnicodeEncodeError):  # not texts, or lone surrogates, which JSON may hold
         return False
     return True

@@ -5,21 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Ids, Side
 from nscaching.errors import UserError, flag
 from nscaching.evaluation.predict import known_answers
-from nscaching.models import Model, finite
+from nscaching.models import finite
 
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-MOST_NAMED = 10
-"""How many names an error offers."""
+LEAST = {"sample": 1, "top": 1, "seed": 0}
+MOST_NAMED = 10  # names that an error offers
 
 
 def inspect(
@@ -27,12 +25,13 @@ def inspect(
     head: str | None = None,
     relation: str | None = None,
     tail: str | None = None,
+    *,
     epoch: int | None = None,
     sample: int | None = None,
     top: int | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Show the cache of (head, relation, ?) or of (?, relation, tail), best scores first.
+    """Show the cache of (head, relation, ?) or of (?, relation, tail) by name, best scores first.
 
     Without an epoch: the cache at the end of training. With ``sample`` or ``top``: some entities
     of every recorded epoch, drawn by seed or best by score. All scores are of the run's model.
@@ -41,7 +40,7 @@ def inspect(
     """
     if relation is None or (head is None) == (tail is None):
         raise UserError(f"give {flag('relation')} and one of {flag('head')} and {flag('tail')}")
-    _check(epoch, sample, top, seed)
+    _check_numbers(epoch=epoch, sample=sample, top=top, seed=seed)
     recorded = recorded_epochs(run)
     if not recorded:
         raise UserError(
@@ -49,69 +48,37 @@ def inspect(
             f"training run leaves, and no snapshot; its sampler is {run.config.sampler}, and only "
             "samplers that keep a cache, such as nscaching, write one"
         )
-    graph, side = run.graph, Side.HEAD if head is None else Side.TAIL
-    anchor, r = graph.entity_id(str(tail if head is None else head)), graph.relation_id(relation)
-    key = _key(graph, side, anchor, r)
-    h, t = (anchor, None) if side is Side.TAIL else (None, anchor)
-    split_of, random, shown = known_answers(graph, h, r, t), np.random.default_rng(seed), []
-    column = 0 if side is Side.HEAD else 2  # of the answer in a triple
-    of_relation = set(graph.train[graph.train[:, 1] == r, column].tolist())
-    for number in _chosen(recorded, epoch, everything=sample is None and top is None):
-        cached: Ids = cache_at(run, number)[side][key].cpu().numpy()
+    side, given = (Side.HEAD, tail) if head is None else (Side.TAIL, head)
+    query = CachedQuery(run, side, run.graph.entity_id(str(given)), run.graph.relation_id(relation))
+    if epoch is not None and epoch not in recorded:
+        raise UserError(f"epoch {epoch} is not recorded; known: {', '.join(map(str, recorded))}")
+    chosen = recorded if sample or top else recorded[-1:]
+    random = np.random.default_rng(seed)
+    shown = []
+    for number in chosen if epoch is None else [epoch]:
+        cached: Ids = cache_at(run, number)[side][query.key].cpu().numpy()
         entities = distinct = np.unique(cached)
         if sample is not None and sample < len(distinct):
             entities = random.choice(distinct, sample, replace=False)
-        best, scores = (found[:top] for found in scored(run.model, side, anchor, r, entities))
-        shown.append(
-            {
-                "epoch": number,
-                "slots": len(cached),
-                "distinct": len(distinct),
-                "known": sum(entity in split_of for entity in distinct.tolist()),
-                "of_relation": len(of_relation.intersection(distinct.tolist())),
-                "entities": [
-                    {
-                        "name": graph.entities[entity],
-                        "label": graph.label(entity),
-                        "score": score,
-                        "known": split_of.get(entity, ""),
-                        "of_relation": entity in of_relation,
-                    }
-                    for entity, score in zip(
-                        best[:top].tolist(), scores[:top].tolist(), strict=True
-                    )
-                ],
-            }
-        )
-    return {
-        "head": None if h is None else graph.label(h),
-        "relation": graph.relation_label(r),
-        "tail": None if t is None else graph.label(t),
-        "recorded": recorded,
-        "epochs": shown,
-    }
+        counts = {
+            "epoch": number,
+            "slots": len(cached),
+            "distinct": len(distinct),
+            "known": len(query.known.keys() & distinct.tolist()),
+            "of_relation": len(query.of_relation & set(distinct.tolist())),
+        }
+        shown.append(counts | {"entities": query.scored(entities)[:top]})
+    return query.names | {"recorded": recorded, "epochs": shown}
 
 
-def _check(epoch: int | None, sample: int | None, top: int | None, seed: int) -> None:
-    given = {flag("epoch"): epoch, flag("sample"): sample, flag("top"): top, flag("seed"): seed}
+def _check_numbers(**given: int | None) -> None:
     for name, value in given.items():
         if value is not None and not isinstance(value, int | np.integer):
-            raise UserError(f"{name} takes a whole number, not {value!r}")
-    if sample is not None and top is not None:
+            raise UserError(f"{flag(name)} takes a whole number, not {value!r}")
+        if value is not None and value < LEAST.get(name, value):
+            raise UserError(f"{flag(name)} must be at least {LEAST[name]}, not {value}")
+    if given["sample"] is not None and given["top"] is not None:
         raise UserError(f"give {flag('sample')} or {flag('top')}, not both")
-    for name, least in ((flag("sample"), 1), (flag("top"), 1), (flag("seed"), 0)):
-        value = given[name]
-        if value is not None and value < least:
-            raise UserError(f"{name} must be at least {least}, not {value}")
-
-
-def _chosen(recorded: list[int], epoch: int | None, everything: bool) -> list[int]:
-    """Return the epochs to show: one epoch with all its entities, or several with some of each."""
-    if epoch is None:
-        return recorded[-1:] if everything else recorded
-    if epoch not in recorded:
-        raise UserError(f"epoch {epoch} is not recorded; known: {', '.join(map(str, recorded))}")
-    return [epoch]
 
 
 def recorded_epochs(run: Run) -> list[int]:
@@ -136,34 +103,57 @@ def cache_at(run: Run, epoch: int) -> dict[Side, Tensor]:
     return found
 
 
-def _key(graph: KnowledgeGraph, side: Side, anchor: int, relation: int) -> int:
-    """Return the key of a query, or name queries of the same entity or relation that have one."""
-    ids = (np.array([number], np.int32) for number in (anchor, relation))
-    key = int(graph.train_index[side].keys(*ids)[0])
-    if key >= 0:
-        return key
-    name, rows = graph.label(anchor), graph.train
-    column = 2 if side is Side.HEAD else 0  # of the anchor in a triple
-    asked = graph.relation_label(relation)
-    query = f"(?, {asked}, {name})" if side is Side.HEAD else f"({name}, {asked}, ?)"
-    known = [graph.relation_label(i) for i in np.unique(rows[rows[:, column] == anchor, 1])]
-    what = f"relations of {name} there"
-    if not known:
-        known = [graph.label(i) for i in np.unique(rows[rows[:, 1] == relation, column])]
-        what = f"{'tails' if side is Side.HEAD else 'heads'} of {asked} there"
-    named = ", ".join(known[:MOST_NAMED]) + (", …" if len(known) > MOST_NAMED else "")
-    raise UserError(f"{query} has no cache: no training triple fits; {what}: {named or 'none'}")
+class CachedQuery:
+    """A query of training triples: (anchor, relation, ?) or (?, relation, anchor)."""
 
+    def __init__(self, run: Run, side: Side, anchor: int, relation: int) -> None:
+        self.run, self.side, self.anchor, self.relation = run, side, anchor, relation
+        graph, rows = run.graph, run.graph.train
+        h, t = side.query(anchor, None)  # which also turns (anchor, answer) into (head, tail)
+        self.names = {
+            "head": None if h is None else graph.label(h),
+            "relation": graph.relation_label(relation),
+            "tail": None if t is None else graph.label(t),
+        }
+        self.known = known_answers(graph, h, relation, t)
+        """The split of each known answer."""
+        _, column = side.query(0, 2)  # of the answer in a triple
+        self.of_relation = set(rows[rows[:, 1] == relation, column].tolist())
+        ids = (np.array([number], np.int32) for number in (anchor, relation))
+        self.key = int(graph.train_index[side].keys(*ids)[0])
+        if self.key < 0:
+            raise self._no_key()
 
-@torch.no_grad()
-def scored(
-    model: Model, side: Side, anchor: int, relation: int, entities: Ids
-) -> tuple[Ids, npt.NDArray[np.float32]]:
-    """Return entities, the best answers to a query first, and their scores."""
-    device = model.entity.device
-    query = torch.tensor([[anchor], [relation]], device=device)
-    candidates = torch.from_numpy(entities).long().to(device).unsqueeze(0)
-    scores = finite(model.score_candidates(side, query[0], query[1], candidates))
-    found: npt.NDArray[np.float32] = scores[0].cpu().numpy()
-    order = np.argsort(-found, kind="stable")
-    return entities[order], found[order]
+    def _no_key(self) -> UserError:
+        """Name queries of the same entity or relation that have a key."""
+        graph, rows = self.run.graph, self.run.graph.train
+        column, _ = self.side.query(0, 2)  # of the anchor in a triple
+        relations = np.unique(rows[rows[:, column] == self.anchor, 1])
+        known = [graph.relation_label(i) for i in relations]
+        what = f"relations of {graph.label(self.anchor)}"
+        if not known:
+            anchors = np.unique(rows[rows[:, 1] == self.relation, column])
+            known = [graph.label(i) for i in anchors]
+            what = f"{('heads', '', 'tails')[column]} of {self.names['relation']}"
+        query = ", ".join("?" if name is None else name for name in self.names.values())
+        named = ", ".join(known[:MOST_NAMED] + ["…"] * (len(known) > MOST_NAMED)) or "none"
+        return UserError(f"({query}) has no cache: no training triple fits; {what} there: {named}")
+
+    @torch.no_grad()
+    def scored(self, entities: Ids) -> list[dict[str, Any]]:
+        """Return entities by name with their scores, the best answers first."""
+        graph, model = self.run.graph, self.run.model
+        anchor, relation = torch.tensor([[self.anchor], [self.relation]]).to(model.entity.device)
+        candidates = torch.from_numpy(entities).long().to(anchor.device).unsqueeze(0)
+        scores = finite(model.score_candidates(self.side, anchor, relation, candidates))[0].cpu()
+        order = np.argsort(-scores.numpy(), kind="stable")
+        return [
+            {
+                "name": graph.entities[entity],
+                "label": graph.label(entity),
+                "score": score,
+                "known": self.known.get(entity, ""),
+                "of_relation": entity in self.of_relation,
+            }
+            for entity, score in zip(entities[order].tolist(), scores[order].tolist(), strict=True)
+        ]

@@ -61,18 +61,14 @@ def _validation(axes: Axes, run: Run, colour: str, label: str | None) -> None:
     rankings = [r for r in run.history if r.get("split") == "valid"]
     seconds = [r["trained_seconds"] for r in rankings]
     axes.plot(seconds, [r["mrr"] for r in rankings], "o-", ms=3, color=colour, label=label)
+    look: Any = {"textcoords": "offset points", "ha": "right", "color": colour, "fontsize": 9}
     for r in rankings:
         if r["epoch"] == run.best_epoch:
-            text, offset = f"{r['mrr']:.3f}", (0, 5)
-            axes.annotate(
-                text, (r["trained_seconds"], r["mrr"]), offset, textcoords="offset points",
-                ha="right", color=colour, fontsize=9,
-            )  # fmt: skip
+            axes.annotate(f"{r['mrr']:.3f}", (r["trained_seconds"], r["mrr"]), (0, 5), **look)
 
 
 def _label(axes: Axes, what: str) -> None:
-    axes.set_xlabel("seconds of training")
-    axes.set_ylabel(what)
+    axes.set(xlabel="seconds of training", ylabel=what)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,22 +14,22 @@ from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import UserError, flag, unknown
-from nscaching.evaluation.classify import classify
-from nscaching.evaluation.entities import classify_entities
-from nscaching.evaluation.linking import link_entities
-from nscaching.evaluation.neighbours import By, neighbours
-from nscaching.evaluation.predict import Known, predict
+from nscaching.evaluation.candidates import classify_entities, evaluate_relations
+from nscaching.evaluation.classify import classify, link_entities
+from nscaching.evaluation.predict import By, Known, neighbours, predict
 from nscaching.evaluation.ranking import Ranks, evaluate
-from nscaching.evaluation.relations import evaluate_relations
+from nscaching.files import save_tensors
 from nscaching.kernels.dispatch import choose_device
 from nscaching.models import Model
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import Snapshots, append_scores, read_scores, save_snapshot
 from nscaching.runs.card import write_card
+from nscaching.runs.export import export
 from nscaching.runs.folder import Record, RunFolder, default_out
 from nscaching.runs.inspect import inspect
-from nscaching.runs.layout import CARD, PLOT, REPORT
+from nscaching.runs.layout import CACHE, CARD, PLOT, REPORT
 from nscaching.runs.plots import plot_run
+from nscaching.runs.report import report
 from nscaching.runs.settings import CONFIG, read_probes, read_record
 from nscaching.runs.start import built_model
 
@@ -58,6 +58,10 @@ class Run:
     snapshots: Mapping[int, dict[str, Tensor]] = field(default_factory=dict)
     """The cache after some epochs, by epoch."""
 
+    export = export
+    inspect = inspect
+    report = report
+
     @classmethod
     def load(cls, path: str | Path, device: str = "auto", trust: bool = False) -> Run:
         """Load a run folder; the folder holds the data too.
@@ -74,11 +78,11 @@ class Run:
             graph,
             config,
             model,
-            folder.read_history(),
-            epoch,
-            folder.read_sampler(),
-            read_record(folder.path / CONFIG),
-            folder.path,
+            best_epoch=epoch,
+            history=folder.read_history(),
+            sampler_state=folder.read_sampler(),
+            record=read_record(folder.path / CONFIG),
+            path=folder.path,
             probes=read_probes(folder.path / CONFIG),
             scores=read_scores(folder.path),
             snapshots=Snapshots(folder.path),
@@ -86,11 +90,8 @@ class Run:
 
     def result(self, split: str) -> Record | None:
         """Return the ranking of a split that training recorded for the saved parameters."""
-        found = [
-            r
-            for r in self.history
-            if r.get("split") == split and r["epoch"] == self.best_epoch and not r.get("traced")
-        ]
+        rankings = [r for r in self.history if r.get("split") == split and not r.get("traced")]
+        found = [r for r in rankings if r["epoch"] == self.best_epoch]
         return found[-1] if found else None
 
     @property
@@ -153,54 +154,12 @@ class Run:
         """Answer a triple with one gap by name, or judge a whole triple."""
         return predict(self.model, self.graph, head, relation, tail, top, known)
 
-    def inspect(
-        self,
-        head: str | None = None,
-        relation: str | None = None,
-        tail: str | None = None,
-        *,
-        epoch: int | None = None,
-        sample: int | None = None,
-        top: int | None = None,
-        seed: int = 0,
-    ) -> dict[str, Any]:
-        """Show the cache of (head, relation, ?) or (?, relation, tail) by name.
-
-        At the end of training, at one recorded epoch, or some entities at all recorded epochs.
-        """
-        return inspect(self, head, relation, tail, epoch, sample, top, seed)
-
-    def export(
-        self,
-        path: str | Path,
-        overwrite: bool = False,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> tuple[Path, ...]:
-        """Write the vectors with their names as .safetensors, .npz, .tsv or .parquet."""
-        from nscaching.runs.export import export
-
-        return export(self.model, self.graph, path, overwrite, progress)
-
-    def report(
-        self,
-        path: str | Path = "",
-        overwrite: bool = False,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Path:
-        """Write the report, one HTML page, to a path or else into the run folder."""
-        from nscaching.runs.report import write_report
-
-        if not path and self.path is None:
-            raise UserError("the run is not saved: say where to write its report")
-        return write_report(self, path or (self.path or Path()) / REPORT, overwrite, progress)
-
     def save(self, path: str | Path = "", overwrite: bool = False) -> Path:
         """Write the run folder to a path or else to a new folder under runs/; return its path."""
         folder = RunFolder(path or default_out(self.graph, self.config))
         try:
             folder.create(self.graph, self.config, overwrite, self.record, self.probes)
-            for record in self.history:
-                folder.append(record)
+            folder.append(*self.history)
             append_scores(folder.path, self.scores)
             for epoch, cache in self.snapshots.items():
                 save_snapshot(folder.path, epoch, cache)
@@ -215,7 +174,8 @@ class Run:
         """
         self.path = folder.target
         folder.save_model(self.model.state_dict(), self.best_epoch)
-        folder.save_sampler(self.sampler_state)
+        if self.sampler_state:
+            save_tensors(folder.path / CACHE, self.sampler_state)
         plot_run(self, folder.path / PLOT)
         write_card(self, folder.path / CARD)
         folder.finish()

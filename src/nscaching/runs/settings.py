@@ -10,6 +10,7 @@ from nscaching import __version__
 from nscaching.config import TrainConfig, check_type, read_toml, write_toml
 from nscaching.data.graph import KnowledgeGraph, Source
 from nscaching.errors import UserError
+from nscaching.files import replacing
 from nscaching.probes import ProbeConfig
 
 CONFIG = "config.toml"
@@ -25,30 +26,36 @@ def write_config(
     record: dict[str, Any],
     probes: ProbeConfig | None,
 ) -> None:
-    """Write the data, all settings, the probes and the record of the run."""
     values = dataclasses.asdict(graph.source) | config.to_dict()
     if probes is not None and probes.on:
         values["probes"] = probes.to_dict()
+    values["record"] = full_record(graph, record)
+    with replacing(path) as partial:
+        write_toml(partial, values)
+
+
+def full_record(graph: KnowledgeGraph, record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with versions and data, unless the record has them from an earlier run."""
     written = {"nscaching": __version__, "torch": torch.__version__}
-    known = {"format": FORMAT, "data_fingerprint": graph.fingerprint}
-    values["record"] = written | known | record
-    write_toml(path, values)
+    return written | {"format": FORMAT, "data_fingerprint": graph.fingerprint} | record
 
 
 def read_record(path: Path) -> dict[str, Any]:
     """Read the record of the run that wrote a configuration file; empty if no run did."""
-    record = read_toml(path).get("record", {})
-    if not isinstance(record, dict):
-        raise UserError(f"{path}: record must be a table, not {record!r}")
-    return record
+    return _table(path, "record")
 
 
 def read_probes(path: Path) -> ProbeConfig:
-    """Read the table of probes of a configuration file, if it has one."""
-    table = read_toml(path).get("probes", {})
+    where = f"{path}: probes"
+    return ProbeConfig.from_dict(_as_keys(where, _table(path, "probes")), where)
+
+
+def _table(path: Path, name: str) -> dict[str, Any]:
+    """Read a table of a configuration file; empty if the file has none."""
+    table = read_toml(path).get(name, {})
     if not isinstance(table, dict):
-        raise UserError(f"{path}: probes must be a table, not {table!r}")
-    return ProbeConfig.from_dict(_as_keys(f"{path}: probes", table), f"{path}: probes")
+        raise UserError(f"{path}: {name} must be a table, not {table!r}")
+    return table
 
 
 def read_settings(path: Path) -> tuple[Source, TrainConfig]:

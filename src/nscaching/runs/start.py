@@ -1,5 +1,7 @@
 """Parameters of an earlier run: in a model, or as the start of another training run."""
 
+from contextlib import suppress
+
 import torch
 from torch import Tensor
 
@@ -37,27 +39,14 @@ def built_model(
     where: str, config: TrainConfig, graph: KnowledgeGraph, parameters: dict[str, Tensor]
 ) -> Model:
     """Return the model of a configuration with these parameters; an error names ``where``."""
+    settings = config.model, graph, config.dim, config.norm
     try:
-        _check_sizes(config, graph, parameters)
-        model = build(config.model, graph, config.dim, config.norm)
+        # First without memory: a damaged configuration may ask for too much.
+        with torch.device("meta"), suppress(NotImplementedError):  # by a constructor that computes
+            build(*settings).load_state_dict(parameters, assign=True)
+        model = build(*settings)
         model.load_state_dict(parameters)
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{where}: model and configuration differ: {reason}") from None
     return model
-
-
-def _check_sizes(config: TrainConfig, graph: KnowledgeGraph, parameters: dict[str, Tensor]) -> None:
-    """Raise a RuntimeError if the model of a configuration has parameters of other sizes.
-
-    The model is built without memory: a damaged configuration may ask for too much.
-    """
-    try:
-        with torch.device("meta"):
-            expected = build(config.model, graph, config.dim, config.norm).state_dict()
-    except NotImplementedError:  # a class of the user's that computes in its constructor
-        return
-    for name, tensor in expected.items():
-        if name in parameters and parameters[name].shape != tensor.shape:
-            there, here = (list(one.shape) for one in (parameters[name], tensor))
-            raise RuntimeError(f"size mismatch for {name}: {there}, not {here}")

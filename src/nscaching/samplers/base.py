@@ -1,7 +1,8 @@
 """The base class of negative samplers, which see a batch with its keys, and the model."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,13 +15,13 @@ from nscaching.kernels.batch import Batch, Negatives
 from nscaching.kernels.state import State, join, part
 from nscaching.models import Model
 from nscaching.registry import Registry
-from nscaching.samplers.draws import Draws
+from nscaching.samplers.draws import Draws, Progress, SideRule
 
 
 class Sampler(ABC):
     """Makes negatives for a batch. One object serves one training run."""
 
-    side: ClassVar[Literal["bernoulli", "uniform"] | None] = None
+    side: ClassVar[SideRule | None] = None
     """How head or tail is chosen; None: by the configuration."""
 
     one_side: ClassVar[bool] = False
@@ -58,30 +59,28 @@ class Sampler(ABC):
         device: torch.device,
         seed: int,
         kernels: Kernels | None = None,
+        *,
+        progress: Progress = lambda done, total: None,
+        start: Mapping[str, Tensor] | None = None,
     ) -> None:
         self.config, self.device, self.seed = config, device, seed
+        self.progress, self.start = progress, start
         self.count = config.negatives or self.usual_count
         self.kernels = kernels or Kernels()
         self.entities = len(graph.entities)
-        self.draws = self.new_draws(graph, seed)
+        self.draws = self.prepare(graph)
         self.random = self.draws.random
         """For rare draws; the usual draws of a step are a function of seed and tick."""
         self.tick = self.draws.tick
         """Number of the step."""
-        self.head_probability = self.draws.head_probability  # [|R|]
 
-    def new_draws(self, graph: KnowledgeGraph, seed: int) -> Draws:
-        """Make the random numbers, and what the first step draws from."""
+    def prepare(self, graph: KnowledgeGraph) -> Draws:
+        """Make what the first step draws from, and return the random numbers."""
         return Draws(
-            graph.train_index,
-            self.entities,
-            len(graph.relations),
-            side=self.side or self.config.side,
-            filter_known=self.config.filter_known,
-            device=self.device,
-            seed=seed,
-            kernels=self.kernels,
-        )
+            graph.train_index, self.entities, len(graph.relations),
+            side=self.side or self.config.side, filter_known=self.config.filter_known,
+            device=self.device, seed=self.seed, kernels=self.kernels,
+        )  # fmt: skip
 
     def begin_epoch(self, epoch: int) -> None:  # noqa: B027  (most samplers ignore it)
         """Prepare for an epoch (1, 2, …)."""

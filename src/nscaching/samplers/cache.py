@@ -1,8 +1,9 @@
 """The negative cache of NSCaching (Zhang et al., 2019), for any PyTorch training loop."""
 
+import copy
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -10,28 +11,16 @@ import torch
 from torch import Tensor
 
 from nscaching.data.index import AnswerIndex, Ids, Side, answer_index
-from nscaching.errors import UserError
-from nscaching.kernels import (
-    HEAD_FRESH,
-    HEAD_NOISE,
-    TAIL_FRESH,
-    TAIL_NOISE,
-    CacheAccess,
-    CacheSide,
-    Kernels,
-    choose_kernels,
-)
+from nscaching.errors import UserError, unknown
+from nscaching.kernels import CacheAccess, CacheSide, Kernels, choose_kernels
 from nscaching.kernels.batch import Batch, Negatives
 from nscaching.kernels.choose import repeated
 from nscaching.models import Model
-from nscaching.samplers.draws import Draws, SideRule
+from nscaching.samplers.draws import Draws, Progress, SideRule
 from nscaching.samplers.score_function import Score, ScoreFunction
 from nscaching.settings import CacheSettings, Strategy
 
 LongArray = Tensor | npt.NDArray[Any] | Sequence[int]
-
-# Purposes of the random numbers: fresh candidates and noise of each side.
-PURPOSES = {Side.HEAD: (HEAD_FRESH, HEAD_NOISE), Side.TAIL: (TAIL_FRESH, TAIL_NOISE)}
 
 # The start fills this many rows at once and redraws excluded entities this often; rows that still
 # hold one, because few entities remain, choose among all entities.
@@ -75,7 +64,7 @@ class NegativeCache:
         device: torch.device | str | None = None,
         kernels: Kernels | str = "auto",
         index: Mapping[Side, AnswerIndex] | None = None,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        progress: Progress = lambda done, total: None,
     ) -> None:
         """Fill the cache of the training triples [n, 3], columns (head, relation, tail).
 
@@ -90,25 +79,22 @@ class NegativeCache:
         - ``device``: where the cache lives; by default, where ``triples`` are.
         - ``index``: the answer index of the triples, where it exists already.
         """
-        n = num_entities, num_relations
         settings = CacheSettings(
             n1, n2, draw, refresh, temperature, refresh_side=refresh_side, candidates=candidates,
             shared_candidates=shared_candidates, candidate_rows=candidate_rows,
         )  # fmt: skip
-        _check(settings, num_entities)
-        _check_choice("side", side, SideRule)
+        _check(settings, num_entities, side)
         if device is None:
             device = triples.device if isinstance(triples, Tensor) else "cpu"
         self.device = torch.device(device)
-        if isinstance(kernels, str):
-            kernels = choose_kernels(kernels, self.device)
+        self.kernels = choose_kernels(kernels, self.device) if isinstance(kernels, str) else kernels
         if index is None:
-            index = answer_index(_columns(triples, *n), num_relations)
-        self.entities, self.relations = n
-        self.settings, self.kernels = settings, kernels
+            index = answer_index(_columns(triples, num_entities, num_relations), num_relations)
+        self.entities, self.relations = num_entities, num_relations
+        self.settings = settings
         self.draws = Draws(
-            index, *n, side=side, filter_known=filter_known, device=self.device, seed=seed,
-            kernels=kernels,
+            index, num_entities, num_relations, side=side, filter_known=filter_known,
+            device=self.device, seed=seed, kernels=self.kernels,
         )  # fmt: skip
         self.sides: dict[Side, CacheSide] = {}
         for asked in Side:
@@ -116,7 +102,7 @@ class NegativeCache:
             codes = torch.from_numpy(index[asked].codes).to(self.device)
             anchor, relation = codes // num_relations, codes % num_relations
             ids = torch.empty(len(codes), n1, dtype=torch.int32, device=self.device)
-            self.sides[asked] = CacheSide(asked, ids, anchor, relation, *PURPOSES[asked])
+            self.sides[asked] = CacheSide(asked, ids, anchor, relation)
         self._codes: dict[Side, Tensor] = {}
         self._drawn: Negatives | None = None
         self._sampled: Batch | None = None
@@ -176,10 +162,7 @@ class NegativeCache:
         """Draw negatives for triples whose keys are known; ``tick`` is the number of the step."""
         draws = self.draws
         if self.settings.draw == "uniform" and not draws.filter_known:
-            rows = [self.rows[side] for side in Side]
-            self._drawn = self.kernels.draw(
-                batch, draws.head_probability, self.entities, draws.seed, draws.tick, rows, count
-            )
+            self._drawn = draws.draw(batch, list(self.rows.values()), count)
         else:
             replace_head = draws.choose_head(batch)
             asked = self._access([batch.key(side) for side in Side], model)
@@ -210,7 +193,7 @@ class NegativeCache:
         if relation is None or (head is None) == (tail is None):
             raise UserError("entries takes relation and one of head and tail")
         side, anchor = (Side.TAIL, head) if head is not None else (Side.HEAD, tail)
-        key = self._key(side, *(torch.tensor([i], device=self.device) for i in (anchor, relation)))
+        key = self._key(side, *torch.tensor([[anchor], [relation]], device=self.device))
         return self.rows[side][key[0]].long()
 
     @property
@@ -225,6 +208,13 @@ class NegativeCache:
             f"NegativeCache({heads} queries for heads, {tails} for tails, n1={self.settings.n1}, "
             f"n2={self.settings.n2}, {self.nbytes / 2**20:.1f} MiB on {self.device})"
         )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # Copies share the kernels, which hold threads and memory for one call at a time.
+        memo[id(self.kernels)] = self.kernels
+        copied = type(self).__new__(type(self))
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return copied
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the cached entities and the state of the random numbers, as tensors."""
@@ -251,10 +241,9 @@ class NegativeCache:
 
     def _digest(self) -> Tensor:
         """Return a checksum [4] of all queries."""
-        digest = hashlib.sha256()
-        for side in Side:
-            digest.update(self._all_codes(side).cpu().numpy().tobytes())
-        return torch.from_numpy(np.frombuffer(digest.digest(), np.int64).copy())
+        codes = torch.cat([self._all_codes(side) for side in Side]).cpu().numpy()
+        digest = hashlib.sha256(codes.tobytes()).digest()
+        return torch.from_numpy(np.frombuffer(digest, np.int64).copy())
 
     def _ids(self, given: LongArray) -> Tensor:
         """Return ids [B] as contiguous int64: kernels read them as plain memory."""
@@ -286,10 +275,8 @@ class NegativeCache:
     def _access(self, keys: list[Tensor], model: Model | None) -> CacheAccess:
         draws = self.draws
         known = draws.is_known if draws.filter_known else None
-        sides = list(self.sides.values())
-        # A uniform draw asks no model.
-        asked = cast(Model, model), self.settings
-        return CacheAccess(sides, keys, *asked, draws.seed, draws.tick, known)
+        asked = cast(Model, model), self.settings  # a uniform draw asks no model
+        return CacheAccess([*self.sides.values()], keys, *asked, draws.seed, draws.tick, known)
 
     def _model(self, score: Score | Model | None) -> Any:  # noqa: ANN401  (None where None was given)
         if score is None or isinstance(score, Model):
@@ -298,8 +285,7 @@ class NegativeCache:
 
     # The start.
 
-    def _fill(self, progress: Callable[[int, int], None]) -> None:
-        """Fill all rows with random entities that may be cached."""
+    def _fill(self, progress: Progress) -> None:
         total, done = sum(map(len, self.rows.values())), 0
         for side, ids in self.rows.items():
             for key in torch.arange(len(ids), device=self.device).split(FILL_ROWS):
@@ -311,42 +297,36 @@ class NegativeCache:
         """Draw entities [n, N1] that may be cached for each key [n]."""
         draws, n1 = self.draws, self.settings.n1
         entities = draws.random_entities(len(key), n1)
-        excluded = self._excluded(side, key, entities)
-        if excluded is None:
-            return entities
-        rows = excluded.any(1).nonzero().squeeze(1)  # the few with an excluded entity
-        excluded = excluded[rows]
-        for _ in range(FILL_ROUNDS):
+        rows = torch.arange(len(key), device=self.device)  # those that may have an excluded entity
+        for redraw in range(FILL_ROUNDS + 1):
+            excluded = self._excluded(side, key[rows], entities[rows])
+            left = excluded.any(1)
+            rows, excluded = rows[left], excluded[left]
             if not len(rows):
-                return entities
-            fresh = draws.random_entities(*entities.shape)[rows]
-            entities[rows] = torch.where(excluded, fresh, entities[rows])
-            again = self._excluded(side, key[rows], entities[rows])
-            assert again is not None
-            left = again.any(1)
-            rows, excluded = rows[left], again[left]
-        if len(rows):
-            entities[rows] = draws.choose_entities(side, key[rows], n1)
+                break
+            if redraw < FILL_ROUNDS:
+                fresh = draws.random_entities(*entities.shape)[rows]
+                entities[rows] = torch.where(excluded, fresh, entities[rows])
+            else:
+                entities[rows] = draws.choose_entities(side, key[rows], n1)
         return entities
 
-    def _excluded(self, side: Side, key: Tensor, candidates: Tensor) -> Tensor | None:
+    def _excluded(self, side: Side, key: Tensor, candidates: Tensor) -> Tensor:
         """Mark candidates [keys, C] that may not be cached: repeats in a set, known triples."""
-        excluded = repeated(candidates) if self.settings.candidates == "set" else None
+        in_set = self.settings.candidates == "set"
+        excluded = (
+            repeated(candidates) if in_set else torch.zeros_like(candidates, dtype=torch.bool)
+        )
         if self.draws.filter_known:
-            known = self.draws.is_known(side, key.unsqueeze(1), candidates)
-            excluded = known if excluded is None else excluded | known
+            excluded |= self.draws.is_known(side, key.unsqueeze(1), candidates)
         return excluded
 
 
-def _check_choice(name: str, value: object, choices: Any) -> None:  # noqa: ANN401  (a Literal)
-    if value not in get_args(choices):
-        raise UserError(f"{name} = {value!r} is unknown; known: {', '.join(get_args(choices))}")
-
-
-def _check(settings: CacheSettings, entities: int) -> None:
-    for name, hint in get_type_hints(CacheSettings).items():
-        if get_origin(hint) is Literal:
-            _check_choice(name, getattr(settings, name), hint)
+def _check(settings: CacheSettings, entities: int, side: str) -> None:
+    choices = {**get_type_hints(CacheSettings), "side": SideRule}
+    for name, value in {**vars(settings), "side": side}.items():
+        if get_origin(choices[name]) is Literal and value not in get_args(choices[name]):
+            raise unknown(name, str(value), get_args(choices[name]))
     if not 1 <= settings.n1 <= entities:
         raise UserError(f"n1 = {settings.n1} is not in 1 … {entities}, the number of entities")
     if settings.n2 < 1:

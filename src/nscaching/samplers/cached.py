@@ -1,16 +1,12 @@
 """The sampler ``nscaching``: negatives from the negative cache."""
 
 import dataclasses
-from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
-from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import UserError, flag
-from nscaching.kernels import Kernels
 from nscaching.kernels.batch import Batch, Negatives
 from nscaching.models import Model
 from nscaching.samplers.base import SAMPLERS, Sampler
@@ -27,19 +23,7 @@ class NSCaching(Sampler):
     refreshing = True
     """Whether the rows of a batch are refreshed in this epoch."""
 
-    def __init__(
-        self,
-        graph: KnowledgeGraph,
-        config: TrainConfig,
-        device: torch.device,
-        seed: int,
-        kernels: Kernels | None = None,
-        progress: Callable[[int, int], None] = lambda done, total: None,
-    ) -> None:
-        self.progress = progress
-        super().__init__(graph, config, device, seed, kernels)
-
-    def new_draws(self, graph: KnowledgeGraph, seed: int) -> Draws:
+    def prepare(self, graph: KnowledgeGraph) -> Draws:
         """Make the cache, which has the random numbers."""
         config, entities = self.config, len(graph.entities)
         if config.cache.n1 > entities:
@@ -50,24 +34,15 @@ class NSCaching(Sampler):
         if self.count > config.cache.n1:
             raise UserError(
                 f"{flag('negatives')} {self.count} is more than a cache holds, "
-                f"{flag('n1')} {config.cache.n1}; "
-                f"give fewer, or a larger {flag('n1')}"
+                f"{flag('n1')} {config.cache.n1}; give fewer, or a larger {flag('n1')}"
             )
         settings = dataclasses.asdict(config.cache)
         del settings["lazy"]  # of this sampler: the cache is refreshed when it is told to
         self.cache = NegativeCache(
-            graph.train,
-            entities,
-            len(graph.relations),
-            seed=seed,
-            side=config.side,
-            filter_known=config.filter_known,
-            device=self.device,
-            kernels=self.kernels,
-            index=graph.train_index,
-            progress=self.progress,
-            **settings,
-        )
+            graph.train, entities, len(graph.relations), seed=self.seed, side=config.side,
+            filter_known=config.filter_known, device=self.device, kernels=self.kernels,
+            index=graph.train_index, progress=self.progress, **settings,
+        )  # fmt: skip
         return self.cache.draws
 
     def begin_epoch(self, epoch: int) -> None:
@@ -86,7 +61,6 @@ class NSCaching(Sampler):
         return "refresh" if self.refreshing else "draw"
 
     def negatives(self, batch: Batch, model: Model) -> Negatives:
-        """Draw from the head cache or the tail cache of each triple (steps 5 to 7)."""
         return self.cache.draw(batch, model, self.count)
 
     def update(self, batch: Batch, model: Model) -> None:
@@ -95,5 +69,4 @@ class NSCaching(Sampler):
             self.cache.update(batch, model)
 
     def state(self) -> dict[str, Tensor]:
-        """Return both caches."""
         return {f"{side.value}_cache": self.cache.rows[side] for side in Side}

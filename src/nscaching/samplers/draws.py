@@ -1,6 +1,6 @@
 """The random choices that samplers share: head or tail, and entities of no known triple."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -9,11 +9,13 @@ from torch import Tensor
 
 from nscaching.data.index import AnswerIndex, Side, head_probability
 from nscaching.kernels import Kernels
-from nscaching.kernels.batch import Batch
+from nscaching.kernels.batch import Batch, Negatives
 from nscaching.kernels.choose import select
 from nscaching.kernels.state import State, restore_random
 
 SideRule = Literal["bernoulli", "uniform"]
+Progress = Callable[[int, int], None]
+"""Receives (done, total) while a cache is filled."""
 
 # Pairs (key, entity) that a choice among all entities holds in memory at once.
 CHOICE_PAIRS = 1 << 22
@@ -61,6 +63,11 @@ class Draws:
         place = torch.searchsorted(codes, code).clamp_(max=len(codes) - 1)
         return codes[place] == code
 
+    def draw(self, batch: Batch, caches: Sequence[Tensor], count: int) -> Negatives:
+        """Draw negatives from the caches of both sides, or without caches from all entities."""
+        step = self.head_probability, self.entities, self.seed, self.tick
+        return self.kernels.draw(batch, *step, caches, count)
+
     def choose_head(self, batch: Batch) -> Tensor:
         """Choose for each triple [B] whether to replace its head, else its tail."""
         replace_head = self.kernels.coin(batch, self.head_probability, self.seed, self.tick)
@@ -98,17 +105,14 @@ class Draws:
         chosen = []
         for some in key.split(max(1, CHOICE_PAIRS // self.entities)):
             equal = torch.zeros(len(some), self.entities, device=self.device)
-            known = None
-            if self.filter_known:
-                known = self.is_known(side, some.unsqueeze(1), everyone)
+            every = some.unsqueeze(1), everyone
+            known = self.is_known(side, *every) if self.filter_known else None
             chosen.append(select("uniform", equal, count, self.random, excluded=known))
         return torch.cat(chosen)
 
     def checkpoint(self) -> State:
-        """Return the step and the state of the random numbers."""
         return {"tick": self.tick, "random": self.random.get_state()}
 
     def restore(self, state: State) -> None:
-        """Set the step and the random numbers to a checkpoint's."""
         self.tick.copy_(state["tick"])
         restore_random(self.random, state["random"], self.seed + int(state["tick"]))

@@ -1,26 +1,24 @@
 """Fixed distributions: uniform (Bordes et al., 2013) and Bernoulli (Wang et al., 2014)."""
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from nscaching.kernels.batch import Batch, Negatives
 from nscaching.models import Model
 from nscaching.samplers.base import SAMPLERS, Sampler
+from nscaching.samplers.draws import SideRule
 
 
 @SAMPLERS.register("uniform")
 class Uniform(Sampler):
     """Replaces the head or the tail, by a fair coin, with an entity drawn uniformly."""
 
-    side: ClassVar[Literal["bernoulli", "uniform"]] = "uniform"
+    side: ClassVar[SideRule] = "uniform"
     one_side = True
 
     def negatives(self, batch: Batch, model: Model) -> Negatives:
-        """Draw the negatives of each triple."""
         if not self.config.filter_known:
-            return self.kernels.draw(
-                batch, self.head_probability, self.entities, self.seed, self.tick, (), self.count
-            )
+            return self.draws.draw(batch, (), self.count)
         replace_head = self.choose_head(batch)
         entity = self.draws.unknown_entities(batch, replace_head, self.count)
         return batch.corrupt(replace_head, entity, entity)
@@ -53,7 +51,6 @@ class SelfAdversarial(Bernoulli):
     usual_count = 64
 
     def negatives(self, batch: Batch, model: Model) -> Negatives:
-        """Draw the negatives of each triple; the loss weights them."""
         drawn = super().negatives(batch, model)
         return dataclasses.replace(drawn, adversarial=self.config.adversarial)
 
@@ -66,7 +63,6 @@ class NoSampler(Sampler):
     usual_count = 0
 
     def negatives(self, batch: Batch, model: Model) -> Negatives:
-        """Return none."""
         none = batch.relation.new_empty(len(batch), 0)
         return Negatives(none, none)
 

@@ -5,15 +5,15 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
-from nscaching.kernels import CHOICE, ENTITY, AutogradLearner, Kernels, Learning, random
+from nscaching.kernels import CHOICE, ENTITY, AutogradLearner, Learning, random
 from nscaching.kernels.batch import Batch, Negatives
 from nscaching.kernels.learner import Scorer
 from nscaching.kernels.state import State, join, part
 from nscaching.models import Form, Model, build
 from nscaching.samplers.base import SAMPLERS, Sampler
+from nscaching.samplers.draws import Draws
 
 
 def draw_by_chance(chance: Tensor, uniform: Tensor) -> Tensor:
@@ -37,26 +37,19 @@ class Generating(Sampler):
     one_side = True
     has_generator = True
 
-    def __init__(
-        self,
-        graph: KnowledgeGraph,
-        config: TrainConfig,
-        device: torch.device,
-        seed: int,
-        kernels: Kernels | None = None,
-        start: dict[str, Tensor] | None = None,
-    ) -> None:
-        super().__init__(graph, config, device, seed, kernels)
+    def prepare(self, graph: KnowledgeGraph) -> Draws:
+        config = self.config
         self.generator = build(config.gan.generator, graph, config.dim, config.norm)
         self.generator.prepare(graph)
-        self.generator.reset(torch.Generator().manual_seed(seed))
-        if start is not None:
-            self.generator.load_state_dict(start)
-        self.generator.to(device)
+        self.generator.reset(torch.Generator().manual_seed(self.seed))
+        if self.start is not None:
+            self.generator.load_state_dict(self.start)
+        self.generator.to(self.device)
         learning = Learning("margin", config.margin, config.gan.generator_lr, weight_decay=0.0)
         self.scorer = self.new_scorer(learning)
-        self.sums = torch.zeros(4, dtype=torch.float64, device=device)
+        self.sums = torch.zeros(4, dtype=torch.float64, device=self.device)
         """Loss, reward and entropy, each a sum over triples, and the number of triples."""
+        return super().prepare(graph)
 
     @property
     def in_torch(self) -> bool:
@@ -93,7 +86,6 @@ class Generating(Sampler):
         return self.drawn
 
     def update(self, batch: Batch, model: Model) -> None:
-        """Move the generator towards negatives with high scores by the model."""
         reward = self.kernels.reward(model, batch, self.drawn)  # [B, count]
         gain = reward - reward.mean()
         loss = -(gain * self.log_chance).sum()
@@ -101,8 +93,7 @@ class Generating(Sampler):
         slopes = (self.chance * gain.sum(1, keepdim=True)).scatter_add_(1, self.chosen, -gain)
         assert self.drawn.replace_head is not None
         self.scorer.learn(batch, self.drawn.replace_head, self.offered, slopes)
-        sums = torch.stack([loss, reward.mean(1).sum(), self.entropy]).double()
-        self.sums[:3] += sums
+        self.sums[:3] += torch.stack([loss, reward.mean(1).sum(), self.entropy]).double()
         self.sums[3] += len(batch)
 
     def figures(self) -> dict[str, float]:
@@ -112,16 +103,13 @@ class Generating(Sampler):
         return dict(zip(("generator_loss", "reward", "entropy"), means, strict=True))
 
     def state(self) -> dict[str, Tensor]:
-        """Return the generator's parameters."""
         return {f"generator.{name}": t for name, t in self.generator.state_dict().items()}
 
     def checkpoint(self) -> State:
-        """Add the optimizer state of the generator, and the sums of the epoch."""
         optimizer = self.scorer.checkpoint()
         return {**super().checkpoint(), "sums": self.sums, **join(optimizer=optimizer)}
 
     def restore(self, state: State) -> None:
-        """Restore the state of a checkpoint."""
         super().restore(state)
         self.sums.copy_(state["sums"])
         self.scorer.restore(part(state, "optimizer"))
@@ -132,7 +120,6 @@ class KBGAN(Generating):
     """Cai and Wang, 2018: the generator chooses among N1 uniform candidates."""
 
     def candidates(self, batch: Batch, replace_head: Tensor) -> tuple[Tensor, Tensor]:
-        """Draw N1 entities for each triple."""
         if self.config.filter_known:
             candidates = self.draws.unknown_entities(batch, replace_head, self.config.cache.n1)
         else:

@@ -21,7 +21,6 @@ class ScoreFunction(Model):
         self.function = function
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """Call the function."""
         return self.function(head, relation, tail)
 
     def score_candidates(
@@ -32,7 +31,6 @@ class ScoreFunction(Model):
         candidates: Tensor,
         dtype: torch.dtype | None = None,
     ) -> Tensor:
-        """Score candidates [B, K] of queries [B] by broadcasting."""
         scores = self._score_broadcast(side, anchor, relation, candidates)
         if scores.shape != candidates.shape:
             given = "score gave {} for ids of shapes [{n}, 1] and [{n}, {}]; give [{n}, {}]"

@@ -1,6 +1,6 @@
 """The training triples on a device, in shuffled batches."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -8,7 +8,8 @@ from torch import Tensor
 
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
-from nscaching.kernels.batch import Batch, Gather, plain_gather
+from nscaching.kernels import Kernels
+from nscaching.kernels.batch import Batch
 from nscaching.kernels.state import State
 
 
@@ -20,13 +21,13 @@ class TrainingTriples:
         graph: KnowledgeGraph,
         device: torch.device,
         seed: int,
-        gather: Gather | None = None,
+        gather: Callable[[Tensor, Tensor], Tensor] | None = None,
     ) -> None:
         columns = [*graph.train.T, *(graph.train_keys[side] for side in (Side.HEAD, Side.TAIL))]
         # Each column contiguous in memory, which the columns of a table [n, 5] would not be.
         self.columns = torch.stack([torch.from_numpy(np.array(c)).long() for c in columns])
         self.columns = self.columns.to(device)  # [5, n]
-        self.gather = gather or plain_gather
+        self.gather = gather or Kernels().gather
         self.random = torch.Generator().manual_seed(seed)  # on the CPU: the same on every device
         self._order = self._shuffle()
 
@@ -60,5 +61,4 @@ class TrainingTriples:
         return order.to(self.columns.device, non_blocking=True)
 
     def batch(self, row: Tensor) -> Batch:
-        """Return the triples of some rows [B]."""
         return Batch(*self.gather(self.columns, row).unbind(0))

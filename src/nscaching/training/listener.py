@@ -13,21 +13,6 @@ class Stage(Enum):
     VALID = "valid"
     TEST = "test"
 
-    @property
-    def before_first_step(self) -> bool:
-        """Whether no gradient step can have been made: nothing is lost when the run ends here."""
-        return self is Stage.FILLING
-
-    @property
-    def after_a_step(self) -> bool:
-        """Whether a gradient step was just made: a checkpoint here holds something new."""
-        return self is Stage.TRAINING
-
-    @property
-    def ranks(self) -> bool:
-        """Whether the triples of a split are being ranked."""
-        return self in (Stage.VALID, Stage.TEST)
-
 
 class Listener:
     """The callbacks of a training run. Override the methods that you need.

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -34,12 +35,9 @@ def gpu_available() -> int:
 
 def disk_available(path: Path) -> int | None:
     """Return the bytes of disk at a path that need not exist yet."""
-    absolute = path.absolute()
-    for folder in (absolute, *absolute.parents):
-        try:
+    for folder in (path.absolute(), *path.absolute().parents):
+        with suppress(OSError):
             return shutil.disk_usage(folder).free
-        except OSError:
-            continue
     return None
 
 
@@ -65,7 +63,6 @@ def _number(file: Path, name: str = "") -> int | None:
 
 
 def _text(file: Path) -> str:
-    try:
+    with suppress(OSError):
         return file.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""
+    return ""

@@ -1,5 +1,6 @@
 """The memory and disk that a training run needs, computed from its settings before it starts."""
 
+from bisect import bisect
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -49,7 +50,6 @@ class Statement:
         out: Path | None = None,
         snapshots: int = 0,
     ) -> None:
-        held, free, built = machine.memory_held(), machine.memory_available(), graph.index_bytes()
         self.graph, self.config, self.out, self.snapshots = graph, config, out, snapshots
         self.sampler = SAMPLERS.get(config.sampler)
         self.negatives = config.negatives or self.sampler.usual_count
@@ -71,24 +71,27 @@ class Statement:
             self.generated = learned(self.generator, "adam", self.kernels if compiled else "")
         self.triples, self.batch = len(graph.train), min(config.batch_size, len(graph.train))
         self.every_triple = self.triples + len(graph.valid) + len(graph.test)
+        held, free, built = machine.memory_held(), machine.memory_available(), graph.index_bytes()
         self.keys = sum(map(len, graph.train_index.values()))  # distinct queries of both sides
         self.caches = INT * self.keys * config.cache.n1 if self.sampler.has_cache else 0
-        self.available: dict[Place, int | None] = {"memory": None if free is None else free + held}
-        if self.on_gpu:
-            self.available["GPU memory"] = machine.gpu_available()
-        items = [Item("program and data, held already", max(0, held - built), "memory", fixed=True)]
-        items += [Item("libraries loaded and compiled later", LIBRARIES, "memory", fixed=True)]
-        items += [*self._persistent(), *self._transient()]
-        if out is not None:
-            items += self._files()
-            self.available["disk"] = machine.disk_available(out)
+        self.available: dict[Place, int | None] = {
+            "memory": None if free is None else free + held,
+            "GPU memory": machine.gpu_available() if self.on_gpu else None,
+            "disk": None if out is None else machine.disk_available(out),
+        }
+        items = [
+            Item("program and data, held already", max(0, held - built), "memory", fixed=True),
+            Item("libraries loaded and compiled later", LIBRARIES, "memory", fixed=True),
+            *self._persistent(),
+            *self._transient(),
+            *self._files(),
+        ]
         self.items = [item for item in items if item.bytes]
         self.places: list[Place] = list(dict.fromkeys(item.place for item in self.items))
 
     def _build(self, name: str) -> Model:
-        """Build a model that has shapes and no numbers."""
         try:
-            with torch.device("meta"):
+            with torch.device("meta"):  # shapes and no numbers
                 return build(name, self.graph, self.config.dim, self.config.norm)
         except (NotImplementedError, RuntimeError, TypeError) as error:
             reason = " ".join(str(error).split())[:200]
@@ -108,8 +111,19 @@ class Statement:
                 return place
         return None
 
+    def check(self) -> None:
+        """Raise a UserError if a place lacks bytes: what does not fit, and which settings would."""
+        if (place := self.lacking()) is None:
+            return
+        available = self.available[place] or 0
+        largest = sorted((i for i in self.items if i.place == place), key=lambda i: -i.bytes)[:3]
+        parts = ", ".join(f"{item.what} {readable(item.bytes)}" for item in largest)
+        where = f"on the disk of {self.out}" if place == "disk" else f"of {place}"
+        needs = f"this training needs {readable(self.peak(place))} {where} ({parts})"
+        has = f"{readable(available)} are available"
+        raise UserError(f"{needs} and {has}; {remedy(self, place, available)}")
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the statement as plain values."""
         items = [item._asdict() for item in self.items]
         sums = {at: {"needs": self.peak(at), "available": self.available[at]} for at in self.places}
         return {"items": items, "places": sums, "fits": self.lacking() is None}
@@ -118,8 +132,8 @@ class Statement:
         """Yield what stays allocated: exact bytes, but for the indices, which have a bound."""
         config, triples, keys, every = self.config, self.triples, self.keys, self.every_triple
         # A held-out triple adds at most one key on each side.
-        indices = 2 * LONG * (keys + 1 + triples) + 2 * INT * triples
-        indices += 2 * LONG * (keys + 1 + 2 * (every - triples)) + 2 * INT * every
+        indices = 4 * LONG * (keys + 1) + 2 * LONG * (2 * every - triples)
+        indices += 2 * INT * (triples + every)
         known = 2 * LONG * triples + keys if config.filter_known else 0
         if self.objective == "kvsall":
             known += 2 * LONG * triples + (LONG * (keys + 2) if self.on_gpu else 0)
@@ -191,6 +205,8 @@ class Statement:
 
     def _files(self) -> Iterator[Item]:
         """Yield the files of a run folder at the time when they take most of the disk."""
+        if self.out is None:
+            return
         graph, model, generator = self.graph, self.learned, self.generated
         checkpoint = 2 * model.state + model.optimizer + model.ready + self.caches + REST
         checkpoint += generator.state + generator.optimizer + generator.ready
@@ -212,32 +228,10 @@ class Statement:
 
 
 def readable(count: int) -> str:
-    """Write bytes with a unit."""
     for unit, shift in (("GiB", 30), ("MiB", 20)):
         if count >= 1 << shift:
             return f"{count / (1 << shift):,.1f} {unit}"
     return f"{count / 1024:,.1f} KiB"
-
-
-def check(
-    graph: KnowledgeGraph, config: TrainConfig, out: Path | None = None, snapshots: int = 0
-) -> None:
-    """Raise a UserError if a training run needs more than is available."""
-    if problem := refusal(Statement(graph, config, out, snapshots)):
-        raise UserError(problem)
-
-
-def refusal(found: Statement) -> str:
-    """Say what does not fit, and which settings would; empty: the training run fits."""
-    place = found.lacking()
-    if place is None:
-        return ""
-    available = found.available[place] or 0
-    largest = sorted((i for i in found.items if i.place == place), key=lambda i: -i.bytes)[:3]
-    parts = ", ".join(f"{item.what} {readable(item.bytes)}" for item in largest)
-    where = f"on the disk of {found.out}" if place == "disk" else f"of {place}"
-    said = f"this training needs {readable(found.peak(place))} {where} ({parts})"
-    return f"{said} and {readable(available)} are available; {remedy(found, place, available)}"
 
 
 def advice(graph: KnowledgeGraph, config: TrainConfig) -> str:
@@ -246,8 +240,8 @@ def advice(graph: KnowledgeGraph, config: TrainConfig) -> str:
     place, peak = found.device, found.peak(found.device)
     fixed = sum(item.bytes for item in found.items if item.fixed and item.place == place)
     bound = fixed + round(AFTER_FAILURE * (peak - fixed))
-    available = found.available[place]
-    bound = bound if available is None else min(bound, available)
+    if (available := found.available[place]) is not None:
+        bound = min(bound, available)
     said = f"out of {place}: this training was to need {readable(peak)}"
     return f"{said}; {remedy(found, place, bound)}"
 
@@ -259,37 +253,31 @@ def remedy(found: Statement, place: Place, bound: int) -> str:
     def fits(**settings: Any) -> bool:  # noqa: ANN401  (fields of TrainConfig)
         try:
             changed = config.changed(**settings)
-            needs = Statement(found.graph, changed, found.out, found.snapshots)
+            return Statement(found.graph, changed, found.out, found.snapshots).peak(place) <= bound
         except UserError:  # settings that contradict each other
             return False
-        return needs.peak(place) <= bound
 
-    def largest(name: str, asked: int, least: int = 1, **rest: int) -> int:
-        """Return the largest value below the asked one that fits; 0: none fits."""
-        if asked <= least or not fits(**rest, **{name: least}):
-            return 0
-        low, high = least, asked  # low fits, high does not
-        while high - low > max(1, low // 50):
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(**rest, **{name: middle}) else (low, middle)
-        return low
+    def largest(name: str, values: range, **rest: int) -> int:
+        """Return the largest of the values that fits; 0: none fits."""
+        count = bisect(values, False, key=lambda value: not fits(**rest, **{name: value}))
+        return values[count - 1] if count else 0
 
-    least_n1 = max(1, found.negatives) if cached else 1
+    least_n1 = found.negatives if cached else 1
     n1 = min(config.cache.n1, len(found.graph.entities) + 1)  # a cache holds each entity once
+    lower = {"batch_size": range(1, config.batch_size), "negatives": range(1, found.negatives)}
+    lower |= {"n1": range(least_n1, n1), "dim": range(1, config.dim)}
     alone = [
-        f"{flag(name)} {value}"
+        (name, value)
         for name, value in OTHERS
         if getattr(config, name) != value and fits(**{name: value})
     ]
-    lower = {"batch_size": largest("batch_size", config.batch_size)}
-    lower["negatives"] = largest("negatives", found.negatives)
-    lower |= {"n1": largest("n1", n1, least_n1), "dim": largest("dim", config.dim)}
-    alone += [f"{flag(name)} {value}" for name, value in lower.items() if value]
-    if alone:
-        return f"{' or '.join(alone)} would fit"
+    values = {name: largest(name, values) for name, values in lower.items()}
+    words = [f"{flag(name)} {value}" for name, value in [*alone, *values.items()] if value]
+    if words:
+        return f"{' or '.join(words)} would fit"
     least = {"batch_size": 1} if place != "disk" else {}
     least |= {"n1": least_n1} if cached else {}
-    if dim := largest("dim", config.dim, **least):
+    if dim := largest("dim", lower["dim"], **least):
         words = [f"{flag(name)} {value}" for name, value in (least | {"dim": dim}).items()]
         return f"{' '.join(words)} together would fit"
     return "no setting makes so large a graph fit"

@@ -1,19 +1,28 @@
 """The figures of every epoch: loss, non-zero-loss ratio (NZL), gradient norm, seconds."""
 
+import math
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
+from nscaching.config import TrainConfig
+from nscaching.errors import Diverged, flag
 from nscaching.kernels.state import State
+
+# The sums of a batch are 32-bit numbers, which end at 3e38.
+LARGE_MARGIN = 1e30
+# Beyond these strengths a penalty pulls harder than the triples do.
+STRONG_PENALTY = {"l2": 10.0, "n3": 1.0}
+
+COUNTS = ("triples", "steps", "seconds")  # of an epoch, besides the sums
 
 
 class EpochMeter:
     """Means over an epoch; the sums stay on the device, so that no step waits for a number."""
 
-    def __init__(
-        self, device: torch.device, compile_seconds: Callable[[], float] = lambda: 0.0
-    ) -> None:
+    def __init__(self, device: torch.device, compile_seconds: Callable[[], float]) -> None:
         self.compile_seconds = compile_seconds
         """Returns the seconds of compiling so far, which do not count as training time."""
         self.sums = torch.zeros(4, dtype=torch.float64, device=device)
@@ -21,7 +30,6 @@ class EpochMeter:
         self.reset()
 
     def reset(self) -> None:
-        """Begin a new epoch."""
         self.sums.zero_()
         self.triples = self.steps = 0
         self.seconds = 0.0
@@ -46,11 +54,6 @@ class EpochMeter:
         self.steps += 1
         self.clock()
 
-    def first_bad_step(self) -> int:
-        """Return the number of the first step with a non-finite loss; 0: there is none."""
-        good = int(self.sums[3].item())
-        return good + 1 if good < self.steps else 0
-
     def read(self) -> dict[str, float]:
         """Return mean loss, non-zero-loss ratio (NZL) and mean gradient norm of a step."""
         loss, teaching, gradient, _ = self.sums.tolist()
@@ -60,13 +63,32 @@ class EpochMeter:
             "gradient_norm": gradient / self.steps,
         }
 
+    def check_finite(self, config: TrainConfig, record: dict[str, Any]) -> None:
+        """Raise ``Diverged`` if a loss of the epoch that has just ended is non-finite."""
+        epoch, bad = record["epoch"], int(self.sums[3].item()) + 1  # the first step that was bad
+        if bad <= self.steps:
+            where = f"in epoch {epoch}, since batch {bad} of {self.steps}"
+            cause = likely_cause(config, first=epoch == 1 and bad == 1)
+            raise Diverged(f"the loss is {record['loss']} {where}: {cause}")
+        if not math.isfinite(record.get("generator_loss", 0.0)):
+            remedy = f"try a lower {flag('generator_lr')}"
+            raise Diverged(f"the generator diverged in epoch {epoch}: {remedy}")
+
     def checkpoint(self) -> State:
-        """Return sums and counts of the epoch so far."""
-        plain = {"triples": self.triples, "steps": self.steps, "seconds": self.seconds}
-        return {"sums": self.sums, **plain}
+        return {"sums": self.sums, **{name: getattr(self, name) for name in COUNTS}}
 
     def restore(self, state: State) -> None:
-        """Continue an interrupted epoch."""
         self.sums.copy_(state["sums"])
-        self.triples, self.steps = state["triples"], state["steps"]
-        self.seconds = state["seconds"]
+        for name in COUNTS:
+            setattr(self, name, state[name])
+
+
+def likely_cause(config: TrainConfig, first: bool) -> str:
+    if config.margin > LARGE_MARGIN:
+        return f"{flag('margin')} {config.margin:g} is too large for sums of 32-bit numbers"
+    if first:  # no step has moved the parameters yet, and the start was checked
+        return f"{config.model} gives scores that are not finite from the start, before any step"
+    penalty, lower = config.penalty or 0.0, f"try a lower one, or a lower {flag('lr')}"
+    if penalty >= STRONG_PENALTY[config.penalty_norm]:
+        return f"probably {flag('penalty')} {penalty:g} is too strong: {lower}"
+    return f"probably {flag('lr')} {config.lr:g} is too high: try a lower {flag('lr')}"

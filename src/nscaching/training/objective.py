@@ -30,10 +30,7 @@ def choose_objective(config: TrainConfig, model: Model | type[Model]) -> Objecti
             return "logistic"
         return "shifted" if sampler.has_weights else "margin"
     if sampler.has_negatives == (config.objective in ALL_ENTITIES):
-        none, some = (
-            f"no negatives: give {flag('sampler')} none",
-            f"negatives: give a {flag('sampler')}",
-        )
-        uses = none if sampler.has_negatives else some
+        none, some = "no negatives: give {} none", "negatives: give a {}"
+        uses = (none if sampler.has_negatives else some).format(flag("sampler"))
         raise UserError(f"{flag('objective')} {config.objective} uses {uses}")
     return config.objective

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 from torch import Generator, Tensor
@@ -12,49 +13,32 @@ from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import UserError
 from nscaching.evaluation.ranking import Queries, Ranks, metrics, rank
-from nscaching.kernels import (
-    AutogradLearner,
-    KVsAll,
-    Learner,
-    Learning,
-    choose_device,
-    choose_kernels,
-)
+from nscaching.kernels import AutogradLearner, KVsAll, Learning, choose_device, choose_kernels
 from nscaching.kernels.codes import FORMS
 from nscaching.kernels.cpu.threads import torch_threads
+from nscaching.kernels.learner import Learner
 from nscaching.kernels.state import State, join, part
 from nscaching.models import Model, build
 from nscaching.probes import ProbeConfig
 from nscaching.probes.probes import Finding, Probes
+from nscaching.runs.folder import Record
 from nscaching.samplers import SAMPLERS, Sampler
 from nscaching.training.batches import TrainingTriples
-from nscaching.training.divergence import check_finite
 from nscaching.training.listener import Stage
 from nscaching.training.meter import EpochMeter
 from nscaching.training.objective import choose_objective, penalty
 
-Record = dict[str, Any]
-"""A line of metrics.jsonl: an epoch, or a ranking of a split."""
-
 Report = Callable[[Stage, int, int], None]
 """A callback that receives (stage, steps done, steps in all)."""
 
-Part = TrainingTriples | EpochMeter | Sampler | Learner | Probes
+Parameters = dict[str, Tensor]
 
-# How far a training run is, beside the states of its parts.
+# What a checkpoint holds: how far a training run is, and the states of its parts.
 PLACE = ("trained", "judged", "best_epoch", "best_mrr", "without_gain", "seconds")
+PARTS = ("triples", "meter", "sampler", "learner", "probes")
 
 # Each random purpose has its own seed.
 START, ORDER, NEGATIVES, PROBES = range(4)
-
-RANKED = {"valid": Stage.VALID, "test": Stage.TEST}
-
-
-class Starts(NamedTuple):
-    """Parameters of earlier runs to start from; None: random ones."""
-
-    model: dict[str, Tensor] | None = None
-    generator: dict[str, Tensor] | None = None
 
 
 class Trainer:
@@ -64,10 +48,11 @@ class Trainer:
         self,
         graph: KnowledgeGraph,
         config: TrainConfig,
-        starts: Starts = Starts(),  # noqa: B008  (a tuple)
+        starts: tuple[Parameters | None, Parameters | None] = (None, None),
         report: Report = lambda stage, done, total: None,
         probes: ProbeConfig | None = None,
     ) -> None:
+        """Take the parameters that model and generator start from; None: random ones."""
         if not len(graph.train):
             raise UserError(f"{graph.name} has no training triples")
         self.graph, self.config = graph, config
@@ -75,21 +60,25 @@ class Trainer:
         """Called after every step and within rankings."""
         self.device = choose_device(config.device)
         self.kernels = choose_kernels(config.kernels, self.device)
-        self.model = self._new_model(starts.model)
+        self.model = self._new_model(starts[0])
         self.objective = choose_objective(config, self.model)
         self.triples = TrainingTriples(graph, self.device, self._seed(ORDER), self.kernels.gather)
-        self.sampler = self._new_sampler(starts.generator)
+        self.sampler = self._new_sampler(starts[1])
         self.learner = self._new_learner()
-        self.probes = self._new_probes(probes) if probes is not None and probes.on else None
-        self.repeats = None if self.probes is None else self.probes.repeats
+        margin = config.margin if self.objective == "margin" else None
+        parts = self.model, self.sampler, self.triples.columns[1]
+        self.probes = Probes(probes or ProbeConfig(), graph, *parts, margin, self._seed(PROBES))
         self.meter = EpochMeter(self.device, self.kernels.compile_seconds)
         # For forms that kernels do not know, the number of keys decides what a refresh does.
         steady = self.learner.steady and (self.model.form in FORMS or not self.sampler.has_cache)
         self.step = self.kernels.capture(self._step, self.sampler.phase if steady else None)
-        self.torch_threads = 1 if steady and self._all_compiled() else 0  # 0: as many as torch has
+        in_torch = isinstance(self.learner, AutogradLearner) or self.sampler.in_torch
+        # Idle torch threads would take the cores of a CPU from compiled loops.
+        alone = steady and self.device.type == "cpu" and not in_torch
+        self.torch_threads = 1 if alone else 0  # 0: as many as torch has
         self.queries: dict[str, Queries] = {}  # of each ranked split
         self.ranks: dict[str, dict[Side, Ranks]] = {}  # the latest of each ranked split
-        self.best: dict[str, Tensor] = {}
+        self.best: Parameters = {}
         self.best_epoch, self.best_mrr, self.without_gain = 0, float("-inf"), 0
         self.trained, self.judged = 0, -1  # epochs; the start is judged too
         self.seconds = 0.0  # of training, without evaluation
@@ -133,21 +122,19 @@ class Trainer:
         record = {"epoch": epoch, **self.meter.read(), **self.sampler.figures()}
         record["seconds"] = self.meter.clock()
         self.seconds += record["seconds"]
-        self.trained, bad, steps = epoch, self.meter.first_bad_step(), self.meter.steps
+        self.trained = epoch
+        self.meter.check_finite(self.config, record)
         self.meter.reset()
-        check_finite(self.config, record, bad, steps)
-        return record if self.probes is None else record | self.probes.figures(epoch)
+        return record | self.probes.figures(epoch)
 
     def _step(self, rows: Tensor) -> None:
         """Learn from the triples of some rows [B]."""
         batch = self.triples.batch(rows)
         negatives = self.sampler.sample(batch, self.model)  # Algorithm 2, steps 5 to 7
-        if self.repeats is not None:
-            self.repeats.record(rows, negatives)
+        self.probes.record(rows, negatives)
         self.sampler.update(batch, self.model)  # step 8, Algorithm 3
         self.learner.step(batch, negatives, self.meter.sums)  # steps 9 and 10
-        if self.repeats is not None:
-            self.repeats.join()
+        self.probes.join()
 
     def judge(self) -> Iterator[Record | Finding]:
         """Make the rankings that are due after an epoch; keep the parameters if they are the best.
@@ -159,7 +146,7 @@ class Trainer:
             return
         due = every > 0 and epoch > 0 and (epoch % every == 0 or epoch == self.config.epochs)
         valid = self.rank("valid", epoch) if due and self.validates else None
-        traced = due and self.probes is not None and self.probes.trace_test
+        traced = due and self.probes.asked.probe_test
         test = {**self.rank("test", epoch), "traced": True} if traced else None
         if valid is not None:
             valid["best"] = valid["mrr"] > self.best_mrr
@@ -170,22 +157,17 @@ class Trainer:
             yield valid
         if test is not None:
             yield test
-        if self.probes is not None:
-            yield self.probes.look(epoch, self.over)
+        yield self.probes.look(epoch, self.over)
         self.judged = epoch
 
     def rank(self, split: str, epoch: int) -> Record:
-        """Rank a split with the current parameters."""
         began = time.perf_counter()
         if split not in self.queries:
             triples = self.graph.split(split)
             self.queries[split] = Queries(self.graph, triples, device=self.device)
-        ranks = self.ranks[split] = rank(
-            self.model,
-            self.queries[split],
-            progress=lambda done, total: self.report(RANKED[split], done, total),
-            kernels=self.kernels,
-        )
+        queries, progress = self.queries[split], partial(self.report, Stage(split))
+        ranks = rank(self.model, queries, progress=progress, kernels=self.kernels)
+        self.ranks[split] = ranks
         figures = metrics(np.concatenate([ranks[side].resolve("realistic") for side in Side]))
         seconds = {"trained_seconds": self.seconds, "seconds": time.perf_counter() - began}
         return {"epoch": epoch, "split": split, **figures, **seconds}
@@ -200,26 +182,19 @@ class Trainer:
         return {name: getattr(self, name) for name in PLACE} | join(
             model=self.model.state_dict(),
             best=self.best,
-            **{name: part.checkpoint() for name, part in self._parts().items()},
+            **{name: getattr(self, name).checkpoint() for name in PARTS},
         )
 
     def restore(self, state: State) -> None:
-        """Continue from a checkpoint."""
         for name in PLACE:
             setattr(self, name, state[name])
         self.model.load_state_dict(part(state, "model"))
         best = part(state, "best")
         self.best = {name: tensor.clone().to(self.device) for name, tensor in best.items()}
-        self.meter.restore(part(state, "meter"))
-        if self.meter.triples:
+        if state["meter.triples"]:
             self.sampler.begin_epoch(self.trained + 1)
-        for name, one in self._parts().items():
-            one.restore(part(state, name))
-
-    def _parts(self) -> dict[str, Part]:
-        parts: dict[str, Part] = {"triples": self.triples, "meter": self.meter}
-        parts |= {"sampler": self.sampler, "learner": self.learner}
-        return parts if self.probes is None else {**parts, "probes": self.probes}
+        for name in PARTS:
+            getattr(self, name).restore(part(state, name))
 
     def plan(self) -> str:
         """Say in one line which kernels run, and why."""
@@ -230,15 +205,14 @@ class Trainer:
             if self.config.filter_known:
                 parts.append("known triples are filtered on the plain path")
             elif self.model.form not in FORMS:
-                parts.append(
-                    f"{self.config.model} has no compiled form: candidates on the plain path"
-                )
+                reason = "has no compiled form: candidates on the plain path"
+                parts.append(f"{self.config.model} {reason}")
         return "; ".join(parts)
 
     def _seed(self, purpose: int) -> int:
         return 1000 * self.config.seed + purpose
 
-    def _new_model(self, start: dict[str, Tensor] | None) -> Model:
+    def _new_model(self, start: Parameters | None) -> Model:
         model = build(self.config.model, self.graph, self.config.dim, self.config.norm)
         model.prepare(self.graph)
         model.reset(Generator().manual_seed(self._seed(START)))
@@ -246,7 +220,7 @@ class Trainer:
             model.load_state_dict(start)
         return model.to(self.device)
 
-    def _new_sampler(self, start: dict[str, Tensor] | None) -> Sampler:
+    def _new_sampler(self, start: Parameters | None) -> Sampler:
         options: dict[str, Any] = {} if start is None else {"start": start}
         kind, seed = SAMPLERS.get(self.config.sampler), self._seed(NEGATIVES)
         if kind.has_cache:
@@ -271,14 +245,3 @@ class Trainer:
         if self.objective == "1vsall" or self.sampler.one_side:
             return self.kernels.learner(self.model, learning, self.sampler.count)
         return AutogradLearner(self.model, learning)
-
-    def _new_probes(self, asked: ProbeConfig) -> Probes:
-        asked.check_possible(self.config)
-        margin = self.config.margin if self.objective == "margin" else None
-        parts = self.model, self.sampler, self.kernels, self.triples.columns[1]
-        return Probes(asked, self.graph, *parts, margin, self._seed(PROBES))
-
-    def _all_compiled(self) -> bool:
-        """Whether steps are compiled loops on a CPU, whose cores idle torch threads would take."""
-        in_torch = isinstance(self.learner, AutogradLearner) or self.sampler.in_torch
-        return self.device.type == "cpu" and not in_torch

@@ -5,6 +5,7 @@ Optuna is an optional dependency. Only the functions of this file may be importe
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,9 @@ from nscaching.errors import UserError
 if TYPE_CHECKING:
     from nscaching.data.graph import KnowledgeGraph
     from nscaching.tuning.result import Tuning
-    from nscaching.tuning.search import Search, Watch
+    from nscaching.tuning.search import Watch
 
-__all__ = ["EPOCHS", "prepare", "tune"]
+__all__ = ["EPOCHS", "require_optuna", "tune"]
 
 EPOCHS = 100
 """Epochs of a trial, unless the settings name another number."""
@@ -36,25 +37,17 @@ def tune(
 
     ``space`` is "paper", "wide", a TOML file, or a table such as ``{"lr": [0.001, 0.01],
     "margin": {"low": 1.0, "high": 12.0}}``. ``settings`` are fields of ``TrainConfig`` that stay
-    fixed. With ``out`` the search is kept in that folder; the same call with the same folder
-    continues the search, and ``trials`` counts the earlier trials too. ``watch`` has
-    the callbacks of the search. ``trust`` lets a TOML file name code from outside the package.
+    fixed; ``model``, ``sampler`` and ``generator`` may also be classes. With ``out`` the search is
+    kept in that folder; the same call with the same folder continues the search, and ``trials``
+    counts the earlier trials too. ``watch`` has the callbacks of the search. ``trust`` lets a TOML
+    file name code from outside the package.
     """
-    return prepare(space, settings, trials, out, trust).run(graph, watch)
-
-
-def prepare(
-    space: str | Path | Mapping[str, Any],
-    settings: Mapping[str, Any],
-    trials: int,
-    out: str | Path | None = None,
-    trust: bool = False,
-) -> Search:
-    """Return a search after all checks that need no data."""
-    try:
-        import optuna  # noqa: F401
-    except ImportError:
-        raise UserError('tune needs optuna: pip install "nscaching[tune]"') from None
+    require_optuna()
     from nscaching.tuning.search import Search
 
-    return Search(space, settings, trials, out, trust)
+    return Search(space, settings, trials, out, trust).run(graph, watch)
+
+
+def require_optuna() -> None:
+    if importlib.util.find_spec("optuna") is None:
+        raise UserError('tune needs optuna: pip install "nscaching[tune]"')

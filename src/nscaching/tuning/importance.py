@@ -43,7 +43,7 @@ def importance(trials: Sequence[Trial], space: Space) -> dict[str, float]:
     mrr = np.array([trial.mrr for trial in trials])
     if len(trials) < max(FEWEST, 2 * len(space)) or not np.ptp(mrr):
         return {}
-    parts = [_membership(_values(trials, name), part) for name, part in space.items()]
+    parts = [_membership([t.settings[name] for t in trials], space[name]) for name in space]
     table = np.hstack(parts)  # [trials, values of all hyperparameters]
     ridge = table.T @ table + np.eye(table.shape[1])
     effects = np.linalg.solve(ridge, table.T @ (mrr - mrr.mean()))
@@ -51,26 +51,6 @@ def importance(trials: Sequence[Trial], space: Space) -> dict[str, float]:
     variance = np.array([effect.var() for effect in np.split(effects, ends)])
     shares = dict(zip(space, (variance / variance.sum()).tolist(), strict=True))
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
-
-
-def marginals(trials: Sequence[Trial], space: Space) -> dict[str, list[Marginal]]:
-    """Return mean and best MRR of the trials at each value of each hyperparameter."""
-    found: dict[str, list[Marginal]] = {}
-    for name, part in space.items():
-        labels, group = _groups(_values(trials, name), part)
-        members: list[list[float]] = [[] for _ in labels]
-        for trial, index in zip(trials, group, strict=True):
-            members[index].append(trial.mrr)
-        found[name] = [
-            Marginal(label, len(mrrs), float(np.mean(mrrs)), max(mrrs))
-            for label, mrrs in zip(labels, members, strict=True)
-            if mrrs
-        ]
-    return found
-
-
-def _values(trials: Sequence[Trial], name: str) -> list[Any]:
-    return [trial.settings[name] for trial in trials]
 
 
 def _membership(values: Sequence[Any], part: Part) -> npt.NDArray[np.float64]:
@@ -82,10 +62,22 @@ def _membership(values: Sequence[Any], part: Part) -> npt.NDArray[np.float64]:
     return np.stack([np.interp(scale(values), knots, knot) for knot in np.eye(PIECES)], axis=1)
 
 
-def _groups(values: Sequence[Any], part: Part) -> tuple[list[str], list[int]]:
-    """Return labels of the choices, or of pieces of the range, and the group of each value."""
-    if isinstance(part, CategoricalDistribution):
-        return list(map(short, part.choices)), [part.choices.index(value) for value in values]
-    bounds = (np.geomspace if part.log else np.linspace)(part.low, part.high, PIECES + 1)
-    labels = [f"{low:.3g} to {high:.3g}" for low, high in pairwise(bounds)]
-    return labels, np.searchsorted(bounds[1:-1], values, side="right").tolist()
+def marginals(trials: Sequence[Trial], space: Space) -> dict[str, list[Marginal]]:
+    """Return mean and best MRR of the trials at each value of each hyperparameter."""
+    mrr = np.array([trial.mrr for trial in trials])
+    found: dict[str, list[Marginal]] = {}
+    for name, part in space.items():
+        values = [trial.settings[name] for trial in trials]
+        if isinstance(part, CategoricalDistribution):
+            labels = list(map(short, part.choices))
+            group = [part.choices.index(value) for value in values]
+        else:
+            bounds = (np.geomspace if part.log else np.linspace)(part.low, part.high, PIECES + 1)
+            labels = [f"{low:.3g} to {high:.3g}" for low, high in pairwise(bounds)]
+            group = np.searchsorted(bounds[1:-1], values, side="right").tolist()
+        mrrs = {i: mrr[np.array(group) == i] for i in sorted(set(group))}
+        found[name] = [
+            Marginal(labels[i], len(of), float(of.mean()), float(of.max()))
+            for i, of in mrrs.items()
+        ]
+    return found

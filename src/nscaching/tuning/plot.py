@@ -29,8 +29,8 @@ MARKS: dict[str, dict[str, Any]] = {
     "finished": {"marker": "o", "color": BLUE, "alpha": 0.75, "linewidths": 0, "s": 24},
     "pruned": {"marker": "o", "facecolors": "none", "edgecolors": GREY, "s": 20},
     "failed": {"marker": "x", "color": ORANGE, "s": 24},
+    "best": {"marker": "*", "color": GREEN, "linewidths": 0, "s": 130, "zorder": 5},
 }
-BEST: dict[str, Any] = {"marker": "*", "color": GREEN, "linewidths": 0, "s": 130, "zorder": 5}
 
 
 def plot_tuning(tuning: Tuning, path: Path) -> None:
@@ -54,33 +54,30 @@ def plot_tuning(tuning: Tuning, path: Path) -> None:
     for axes in slices[::across]:
         axes.set_ylabel("validation MRR")
     slices[0].set_title("at each value; a line: their mean", fontsize=10, loc="left")
-    config, count = tuning.config, len(tuning.trials)
-    title = f"{config.model} with {config.sampler} on {tuning.graph.name}"
-    trials = f"{count} trial{'s' if count != 1 else ''} of {config.epochs} epochs"
-    figure.suptitle(plain(f"{title}: {trials}"), fontsize=12)
+    figure.suptitle(plain(str(tuning)), fontsize=12)
     figure.savefig(path)
 
 
 def _importances(axes: Axes, shares: dict[str, float]) -> None:
-    axes.set_title("what mattered", fontsize=10, loc="left")
+    axes.set_title("importance", fontsize=10, loc="left")
     if not shares:
         axes.text(0.5, 0.5, "too few trials to tell", ha="center", va="center", color=GREY)
         axes.set_axis_off()
         return
-    values = [100 * share for share in shares.values()]
-    bars = axes.barh(list(shares), values, color=BLUE, height=0.6)
+    bars = axes.barh(list(shares), [100 * share for share in shares.values()], color=BLUE)
     axes.bar_label(bars, fmt="%.0f%%", padding=3, fontsize=9)
     axes.margins(x=0.15)
     axes.set_xlabel("share of the variance of MRR, %")
     axes.invert_yaxis()
-    axes.tick_params(axis="y", length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _course(axes: Axes, tuning: Tuning) -> None:
-    axes.set_title("how it went", fontsize=10, loc="left")
-    axes.step(*_best_so_far(tuning.trials), where="post", color=GREEN, label="best so far")
-    _trials(axes, tuning, [trial.number for trial in tuning.trials])
+    axes.set_title("course of the search", fontsize=10, loc="left")
+    numbers = [trial.number for trial in tuning.trials]
+    best = _best_so_far(tuning.trials)
+    axes.step(numbers, best, where="post", color=GREEN, label="best so far")
+    _trials(axes, tuning, numbers)
     axes.set_xlabel("trial")
     axes.set_ylabel("validation MRR")
     axes.locator_params(axis="x", integer=True, min_n_ticks=1)
@@ -90,12 +87,8 @@ def _course(axes: Axes, tuning: Tuning) -> None:
     )  # fmt: skip
 
 
-def _best_so_far(trials: Sequence[Trial]) -> tuple[list[float], list[float]]:
-    """Return numbers and best MRRs, to a point past the last trial, whose star may hide a step."""
-    finished = [trial.mrr if trial.state == "finished" else 0.0 for trial in trials]
-    best = list(accumulate(finished, max))
-    past = trials[-1].number + max(0.5, 0.03 * len(trials))
-    return [*(trial.number for trial in trials), past], [*best, best[-1]]
+def _best_so_far(trials: Sequence[Trial]) -> list[float]:
+    return list(accumulate((t.mrr if t.state == "finished" else 0.0 for t in trials), max))
 
 
 def _slice(axes: Axes, tuning: Tuning, name: str) -> None:
@@ -104,36 +97,31 @@ def _slice(axes: Axes, tuning: Tuning, name: str) -> None:
     places = np.array([trial.settings[name] for trial in tuning.trials])
     if isinstance(part, CategoricalDistribution):
         labels = [plain(short(choice)) for choice in part.choices]
-        axes.set_xticks(range(len(labels)), labels, fontsize=8 if len("".join(labels)) > 18 else 10)
+        axes.set_xticks(range(len(labels)), labels, fontsize=8)
         axes.set_xlim(-0.5, len(labels) - 0.5)
-        found = [part.choices.index(trial.settings[name]) for trial in tuning.trials]
+        found = np.array([part.choices.index(trial.settings[name]) for trial in tuning.trials])
         mrr = np.array([trial.mrr for trial in tuning.trials])
-        for place in set(found):
-            mean = mrr[np.array(found) == place].mean()
+        for place in np.unique(found):
+            mean = mrr[found == place].mean()
             axes.hlines(mean, place - 0.32, place + 0.32, color=BLUE, alpha=0.5, lw=1.5)
         # Beside each other, so that trials with equal MRR are seen.
         places = found + np.resize([0.0, 0.16, -0.16, 0.08, -0.08], len(found))
     elif part.log:
         axes.set_xscale("log")
-        if part.high / part.low < 100:  # too narrow for powers of ten
-            ticks = np.geomspace(part.low, part.high, 5)
-            axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
-            axes.set_xticks([], minor=True)
+        ticks = np.geomspace(part.low, part.high, 4)
+        axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
+        axes.set_xticks([], minor=True)
     _trials(axes, tuning, places.tolist())
     axes.set_xlabel(name)
 
 
 def _trials(axes: Axes, tuning: Tuning, places: Sequence[float]) -> None:
-    """Draw every trial by its kind, and a star on the best."""
-    for state, mark in MARKS.items():
-        chosen = [trial for trial in tuning.trials if trial.state == state]
+    kinds = {state: [t for t in tuning.trials if t.state == state] for state in MARKS}
+    kinds["best"] = [tuning.best] if tuning.finished else []
+    for kind, chosen in kinds.items():
         if chosen:
-            x = [places[trial.number - 1] for trial in chosen]
-            axes.scatter(x, [trial.mrr for trial in chosen], **mark, label=state, clip_on=False)
-    if tuning.finished:
-        axes.scatter(
-            places[tuning.best.number - 1], tuning.best.mrr, **BEST, label="best", clip_on=False
-        )
+            x, y = [places[trial.number - 1] for trial in chosen], [trial.mrr for trial in chosen]
+            axes.scatter(x, y, **MARKS[kind], label=kind, clip_on=False)
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", alpha=0.25)

@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import tomli_w
 from optuna.trial import FrozenTrial, TrialState
@@ -22,6 +22,7 @@ from nscaching.tuning.space import Space
 BEST, TRIALS, PLOT = "best.toml", "trials.csv", "tuning.png"
 FAILED = "failed"
 """Attribute of a failed trial in optuna's study: the reason."""
+State = Literal["finished", "pruned", "failed"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Trial:
     """One point of the space that was tried."""
 
     number: int  # from one
-    state: Literal["finished", "pruned", "failed"]
+    state: State
     settings: dict[str, Any]
     mrr: float  # the best of its validations; zero where it failed
     best_epoch: int
@@ -48,6 +49,13 @@ class Tuning:
     graph: KnowledgeGraph
     trials: list[Trial] = field(default_factory=list)
     path: Path | None = None
+
+    def __str__(self) -> str:
+        states = [trial.state for trial in self.trials]
+        parts = [f"{states.count(s)} {s}" for s in get_args(State) if s in states]
+        count = f"{len(states)} trials" if len(states) != 1 else "1 trial"
+        title = f"{self.config.model} with {self.config.sampler} on {self.graph.name}"
+        return f"{title}: {count}, {', '.join(parts)}"
 
     @property
     def finished(self) -> list[Trial]:
@@ -119,8 +127,7 @@ def _trial(number: int, trial: FrozenTrial) -> Trial:
     if reason := trial.user_attrs.get(FAILED, "" if mrrs else "it was never validated"):
         return Trial(number, "failed", trial.params, 0.0, 0, max(mrrs, default=0), seconds, reason)
     best = max(mrrs, key=lambda epoch: (mrrs[epoch], -epoch))
-    complete = trial.state == TrialState.COMPLETE
-    state: Literal["finished", "pruned"] = "finished" if complete else "pruned"
+    state: State = "finished" if trial.state == TrialState.COMPLETE else "pruned"
     return Trial(number, state, trial.params, mrrs[best], best, max(mrrs), seconds)
 
 

@@ -18,10 +18,10 @@ from nscaching.runs.folder import Record, RunFolder
 from nscaching.samplers import SAMPLERS
 from nscaching.training.listener import Listener, Stage
 from nscaching.training.objective import choose_objective
-from nscaching.training.train import train
+from nscaching.training.train import absolute_starts, train, with_settings
 from nscaching.tuning import EPOCHS
 from nscaching.tuning.result import FAILED, Tuning, trials_of
-from nscaching.tuning.space import as_toml, make_space, size
+from nscaching.tuning.space import STARTS, as_toml, make_space, size
 from nscaching.tuning.study import check_folder, ended, open_study
 
 # A search may continue on another device: these settings do not identify the search.
@@ -55,19 +55,22 @@ class Search:
         if trials < 1:
             raise UserError(f"{flag('trials')} must be at least 1, not {trials}")
         self.trials = trials
-        self.config = _fixed(settings)
+        self.config = absolute_starts(with_settings(TrainConfig(epochs=EPOCHS), settings))
+        SAMPLERS.get(self.config.sampler)
+        choose_objective(self.config, MODELS.get(self.config.model))
+        choose_device(self.config.device)
+        if not self.config.validate_every:
+            raise UserError(f"{flag('validate_every')} 0: a search is judged by validation")
         tuned = make_space(space, self.config, trust)
         self.space = {name: part for name, part in tuned.items() if name not in settings}
         if not self.space:
             raise UserError("nothing is left to tune: the settings fix all of the space")
-        for name in ("pretrain", "generator_pretrain"):
+        for name in STARTS:
             if path := self.config.flat()[name]:
                 _, before = RunFolder(path).read_config(trust=True)  # only its dim is used
                 if "dim" in self.space:
-                    what = f"{flag(name)} {path}: its dim is {before.dim}"
-                    raise UserError(
-                        f"{what}: give {flag('dim')} {before.dim}, so that it is not tuned"
-                    )
+                    advice = f"give {flag('dim')} {before.dim}, so that it is not tuned"
+                    raise UserError(f"{flag(name)} {path}: its dim is {before.dim}: {advice}")
         self.out = None if out is None else user_path(out)
         if self.out is not None:
             check_folder(self.out)
@@ -98,36 +101,12 @@ class Search:
 
     def _identity(self, graph: KnowledgeGraph) -> dict[str, Any]:
         """Return what must be equal for a search to continue in its folder."""
-        left_out = {*self.space, *PLACE}
+        settings, left_out = self.config.to_dict(), {*self.space, *PLACE}
         return {
             "data": {"fingerprint": graph.fingerprint},
             "space": {name: as_toml(part) for name, part in self.space.items()},
-            "settings": {
-                name: value for name, value in self.config.to_dict().items() if name not in left_out
-            },
+            "settings": {name: settings[name] for name in settings if name not in left_out},
         }
-
-
-def _fixed(settings: Mapping[str, Any]) -> TrainConfig:
-    """Return the settings that are not tuned, with registered names and absolute paths."""
-    config = TrainConfig.from_dict({"epochs": EPOCHS, **settings})
-    config = config.changed(
-        model=MODELS.canonical(config.model),
-        sampler=SAMPLERS.canonical(config.sampler),
-        generator=MODELS.canonical(config.gan.generator),
-        pretrain=_absolute(config.pretrain),
-        generator_pretrain=_absolute(config.gan.generator_pretrain),
-    )
-    SAMPLERS.get(config.sampler)
-    choose_objective(config, MODELS.get(config.model))
-    choose_device(config.device)
-    if not config.validate_every:
-        raise UserError(f"{flag('validate_every')} 0: a search is judged by validation")
-    return config
-
-
-def _absolute(path: str) -> str:
-    return str(user_path(path).resolve()) if path else ""
 
 
 def _run_trial(
@@ -157,11 +136,9 @@ def _run_trial(
         study.tell(trial, best["mrr"] if best else 0.0)
         return
     except optuna.TrialPruned:
-        reason = ""
+        pass
     except UserError as error:  # divergence, lack of memory, or settings that exclude each other
-        reason = str(error)
-    if reason:
-        trial.set_user_attr(FAILED, " ".join(reason.split()))
+        trial.set_user_attr(FAILED, " ".join(str(error).split()))
     study.tell(trial, state=TrialState.PRUNED)
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -11,43 +11,15 @@ from nscaching.config import HINTS, TrainConfig, check_type, read_toml
 from nscaching.errors import UserError, flag, unknown, user_path
 from nscaching.models import MODELS
 from nscaching.registry import refuse_outside_code
-from nscaching.samplers import SAMPLERS
 from nscaching.training.objective import choose_objective
+from nscaching.training.train import with_settings
 
 Part = CategoricalDistribution | FloatDistribution | IntDistribution
 Space = dict[str, Part]
 """Choices or a range, by the name of the hyperparameter."""
 
-FLAGS_ONLY = ("pretrain", "generator_pretrain")  # checked, and made absolute, once
-
-# The named spaces, in the form of a TOML file. Models without a margin, penalty or norm that
-# could matter leave these out.
-NAMED: dict[str, dict[str, Any]] = {
-    "paper": {
-        "dim": [20, 50, 100, 200],
-        "lr": [1e-4, 1e-3, 1e-2, 1e-1],
-        "margin": [1.0, 2.0, 3.0, 4.0],
-        "penalty": [1e-3, 1e-2, 1e-1],
-    },
-    "wide": {
-        "dim": [50, 100, 200, 400],
-        "lr": {"low": 1e-4, "high": 1e-1, "log": True},
-        "batch_size": [128, 256, 512, 1024, 2048, 4096],
-        "margin": {"low": 1.0, "high": 12.0},
-        "penalty": {"low": 1e-4, "high": 1.0, "log": True},
-        "norm": [1, 2],
-    },
-}
-# What the wide space has for each sampler.
-SIZES = [10, 30, 50, 70, 90]
-AROUND_ONE = {"low": 0.25, "high": 4.0, "log": True}
-GENERATOR_LR = {"low": 1e-4, "high": 1e-1, "log": True}
-OF_SAMPLER: dict[str, dict[str, Any]] = {
-    "nscaching": {"n1": SIZES, "n2": SIZES, "temperature": AROUND_ONE},
-    "kbgan": {"n1": SIZES, "generator_lr": GENERATOR_LR},
-    "igan": {"generator_lr": GENERATOR_LR},
-    "self-adversarial": {"negatives": [16, 64, 256], "adversarial": AROUND_ONE},
-}
+NAMED = ("paper", "wide")  # TOML files beside this file
+STARTS = ("pretrain", "generator_pretrain")  # checked, and made absolute, once
 
 
 def as_toml(part: Part) -> list[Any] | dict[str, Any]:
@@ -58,10 +30,15 @@ def as_toml(part: Part) -> list[Any] | dict[str, Any]:
 
 
 def size(part: Part) -> float:
-    """Return the number of values."""
     if isinstance(part, CategoricalDistribution):
         return len(part.choices)
     return part.high - part.low + 1 if isinstance(part, IntDistribution) else math.inf
+
+
+def contains(part: Part, value: Any) -> bool:  # noqa: ANN401
+    if isinstance(part, CategoricalDistribution):
+        return value in part.choices
+    return isinstance(value, int | float) and part.low <= value <= part.high
 
 
 def short(value: Any) -> str:  # noqa: ANN401
@@ -79,7 +56,8 @@ def make_space(
     if isinstance(asked, Mapping):
         return _parse(asked, "space", config)
     if asked in NAMED:
-        return _parse(_named(str(asked), config), f"space {asked}", config)
+        path = Path(__file__).with_name(f"{asked}.toml")
+        return _parse(_that_matters(read_toml(path), config), str(path), config)
     path = user_path(asked)
     if path.suffix != ".toml" and not path.exists():
         raise UserError(
@@ -91,15 +69,14 @@ def make_space(
     return _parse(values, str(path), config)
 
 
-def _named(name: str, config: TrainConfig) -> dict[str, Any]:
+def _that_matters(values: dict[str, Any], config: TrainConfig) -> dict[str, Any]:
     """Return the part of a named space that matters for the model and the sampler."""
     model = MODELS.get(config.model)
-    left_out = {"norm" if model.family == "semantic" else "penalty"}
+    left_out = {"samplers", "norm" if model.family == "semantic" else "penalty"}
     if choose_objective(config, model) not in ("margin", "shifted"):
         left_out.add("margin")
-    table = {key: value for key, value in NAMED[name].items() if key not in left_out}
-    of_sampler = OF_SAMPLER.get(config.sampler.casefold(), {}) if name == "wide" else {}
-    return table | of_sampler
+    of_sampler = values.get("samplers", {}).get(config.sampler.casefold(), {})
+    return {**{key: values[key] for key in values if key not in left_out}, **of_sampler}
 
 
 def _parse(values: Mapping[str, Any], where: str, config: TrainConfig) -> Space:
@@ -111,50 +88,41 @@ def _parse(values: Mapping[str, Any], where: str, config: TrainConfig) -> Space:
             raise UserError(f"{where}: {unknown('key', given, HINTS)}")
         if key in space:
             raise UserError(f"{where}: {given} is given twice")
-        what = f"{where}: {key}"
-        if key in FLAGS_ONLY:
-            raise UserError(f"{what} is not tuned: give {flag(key)}, the same for all trials")
-        if isinstance(value, list | tuple) and value:
-            choices = tuple(_value(what, key, one, config) for one in value)
-            if len(set(choices)) < len(choices):
-                raise UserError(f"{what}: {value!r} holds a value twice")
-            space[key] = CategoricalDistribution(choices)
-        elif isinstance(value, Mapping):
-            space[key] = _range(what, key, value, config)
-        else:
-            example = "a list of choices or {low = …, high = …, log = true}"
-            raise UserError(f"{what} must be {example}, not {value!r}")
+        if key in STARTS:
+            raise UserError(
+                f"{where}: {key} is not tuned: give {flag(key)}, the same for all trials"
+            )
+        space[key] = _part(where, key, value, config)
     if not space:
         raise UserError(f"{where}: it names no hyperparameter to tune, such as lr = [0.001, 0.01]")
     return space
 
 
-def _range(what: str, key: str, value: Mapping[str, Any], config: TrainConfig) -> Part:
-    for name in value:
-        if name not in ("low", "high", "log"):
-            raise UserError(f"{what}: {unknown('key', name, ('low', 'high', 'log'))}")
+def _part(where: str, key: str, value: Any, config: TrainConfig) -> Part:  # noqa: ANN401
+    if isinstance(value, list | tuple) and value:
+        choices = tuple(_value(where, key, one, config) for one in value)
+        if len(set(choices)) < len(choices):
+            raise UserError(f"{where}: {key}: {value!r} holds a value twice")
+        return CategoricalDistribution(choices)
+    bounds = {"low", "high"}
+    if not isinstance(value, Mapping) or not bounds <= value.keys() <= {*bounds, "log"}:
+        forms = "a list of choices or {low = …, high = …, log = true}"
+        raise UserError(f"{where}: {key} must be {forms}, not {value!r}")
     hint = HINTS[key]
     if not {int, float} & {hint, *get_args(hint)}:  # a name, a switch, one of a few
-        raise UserError(f"{what} knows no range, {dict(value)!r}: give a list of choices")
-    for name in ("low", "high"):
-        if name not in value:
-            raise UserError(f"{what}: the range {dict(value)!r} lacks {name}")
-    low, high = (_value(f"{what}.{name}", key, value[name], config) for name in ("low", "high"))
-    log = check_type(f"{what}.log", bool, value.get("log", False))
+        raise UserError(f"{where}: {key} knows no range, {value!r}: give a list of choices")
+    low, high = (_value(where, key, value[name], config) for name in ("low", "high"))
+    log = check_type(f"{where}: {key}.log", bool, value.get("log", False))
     if not low < high:
-        raise UserError(f"{what}: low must be below high, not {low:g} and {high:g}")
+        raise UserError(f"{where}: {key}: low must be below high, not {low:g} and {high:g}")
     if log and not low > 0:
-        raise UserError(f"{what}: low must be above zero where log = true, not {low:g}")
+        raise UserError(f"{where}: {key}: low must be above zero where log = true, not {low:g}")
     kind = IntDistribution if isinstance(low, int) else FloatDistribution
     return kind(low, high, log=log)
 
 
-def _value(what: str, key: str, value: Any, config: TrainConfig) -> Any:  # noqa: ANN401
+def _value(where: str, key: str, value: Any, config: TrainConfig) -> Any:  # noqa: ANN401
     """Return a value in the type of its field, if the fixed settings allow the value."""
-    value = check_type(what, HINTS[key], value)
     if key == "validate_every" and value == 0:
-        raise UserError(f"{what} 0: a search is judged by validation")
-    TrainConfig.from_dict({**config.to_dict(), key: value}, what)
-    if key in ("model", "generator"):
-        return MODELS.canonical(value)
-    return SAMPLERS.canonical(value) if key == "sampler" else value
+        raise UserError(f"{where}: {key} 0: a search is judged by validation")
+    return with_settings(config, {key: value}, where).flat()[key]

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.distributions import BaseDistribution
 from optuna.samplers import RandomSampler, TPESampler
-from optuna.storages import JournalStorage
+from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError, flag
-from nscaching.files import FolderLock, regular_file
-from nscaching.tuning.space import Space
+from nscaching.files import FolderLock, read_lines, regular_file, writing
+from nscaching.tuning.space import Space, contains
 
 JOURNAL = "study.journal"
 NAME = "tuning"
@@ -55,8 +55,7 @@ class FreshPoints(TPESampler):
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Choose all hyperparameters together."""
-        return dict(self.space)
+        return dict(self.space)  # all hyperparameters together
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -83,7 +82,7 @@ class FreshPoints(TPESampler):
 
 def check_folder(path: Path) -> None:
     """Refuse a folder that holds something else than a search, or that cannot exist."""
-    with _cannot_write(path):
+    with writing(path):
         try:
             path.stat()
         except FileNotFoundError:
@@ -102,69 +101,46 @@ def open_study(
     The folder is locked until the study is closed.
     """
     if path is None:
-        yield _study(None, space, config)
+        yield _study(InMemoryStorage(), space, config)
         return
     check_folder(path)
-    with _cannot_write(path):
+    journal = path.resolve() / JOURNAL
+    with writing(path):
         path.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(path)
     try:
-        journal = path.resolve() / JOURNAL
-        with _cannot_write(path):
-            _repair(journal)
-        study = _study(journal, space, config)
+        _repair(journal)
+        # This process holds the folder. Optuna's own lock file would outlive a killed process.
+        no_lock: Any = threading.Lock()
+        study = _study(JournalStorage(JournalFileBackend(str(journal), no_lock)), space, config)
         if known := study.user_attrs.get(SEARCH):
             _check_same(path, known, search)
         else:
             study.set_user_attr(SEARCH, search)
         for trial in study.get_trials(deepcopy=False):
             _check_trial(journal, trial, space)
-        for left in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            study.tell(left.number, state=TrialState.FAIL)  # its process ended
+            if trial.state == TrialState.RUNNING:  # its process ended
+                study.tell(trial.number, state=TrialState.FAIL)
         yield study
     finally:
         lock.release()
 
 
-def _study(journal: Path | None, space: Space, config: TrainConfig) -> optuna.Study:
+def _study(storage: BaseStorage, space: Space, config: TrainConfig) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = None
-    if journal is not None:
-        # This process holds the folder. Optuna's own lock file would outlive a killed process.
-        lock: Any = threading.Lock()
-        storage = JournalStorage(JournalFileBackend(str(journal), lock))
+    if not storage.get_all_studies():
+        optuna.create_study(study_name=NAME, storage=storage, direction="maximize")
     sampler = FreshPoints(space, config.seed)
     pruner = optuna.pruners.MedianPruner(FINISHED_FIRST, math.ceil(WARM_UP * config.epochs))
-    if storage is not None and storage.get_all_studies():
-        return optuna.load_study(study_name=NAME, storage=storage, sampler=sampler, pruner=pruner)
-    return optuna.create_study(
-        study_name=NAME, storage=storage, sampler=sampler, pruner=pruner, direction="maximize"
-    )
-
-
-@contextmanager
-def _cannot_write(path: Path) -> Iterator[None]:
-    """Name the flag and the folder if the operating system refuses the folder."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{flag('out')} {path}: cannot write there: {error.strerror}") from error
+    return optuna.load_study(study_name=NAME, storage=storage, sampler=sampler, pruner=pruner)
 
 
 def _repair(journal: Path) -> None:
-    """Cut off an incomplete last line; refuse a file with lines that are not JSON."""
-    with regular_file(journal).open("ab+") as file:
+    """Cut off an incomplete last line; refuse a file with lines that are not JSON objects."""
+    with writing(journal), regular_file(journal).open("ab+") as file:
         file.seek(0)
-        whole = 0
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                break
-            try:
-                json.loads(line)
-            except ValueError as error:
-                raise UserError(f"{journal}:{number}: cannot read it: {error}") from None
-            whole += len(line)
-        file.truncate(whole)
+        file.truncate(file.read().rfind(b"\n") + 1)
+    read_lines(journal, lambda line: isinstance(line, dict), "a journal")
 
 
 def _check_trial(journal: Path, trial: FrozenTrial, space: Space) -> None:
@@ -172,17 +148,9 @@ def _check_trial(journal: Path, trial: FrozenTrial, space: Space) -> None:
     if trial.state == TrialState.WAITING:
         raise UserError(f"{journal}: trial {trial.number} waits, which no search leaves behind")
     for name, value in trial.params.items():
-        part = space.get(name)
-        if isinstance(part, CategoricalDistribution):
-            known = value in part.choices
-        elif part is None or not isinstance(value, int | float):
-            known = False
-        else:
-            known = part.low <= value <= part.high
-        if not known:
-            raise UserError(
-                f"{journal}: trial {trial.number} has {name} {value!r}, not of the space"
-            )
+        if name not in space or not contains(space[name], value):
+            what = f"trial {trial.number} has {name} {value!r}"
+            raise UserError(f"{journal}: {what}, not of the space")
 
 
 def _check_same(path: Path, known: dict[str, Any], search: dict[str, Any]) -> None:

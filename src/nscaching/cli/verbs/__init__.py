@@ -1,15 +1,12 @@
 """The verbs of the command line by name."""
 
 from nscaching.cli.verbs._base import Verb
-from nscaching.cli.verbs.classify import Classify
-from nscaching.cli.verbs.compare import Compare
+from nscaching.cli.verbs.compare import Compare, Demo
 from nscaching.cli.verbs.datasets import Datasets
-from nscaching.cli.verbs.demo import Demo
 from nscaching.cli.verbs.drawing import Figures
-from nscaching.cli.verbs.evaluate import Evaluate
+from nscaching.cli.verbs.evaluate import Classify, Evaluate
 from nscaching.cli.verbs.export import Export, Report
-from nscaching.cli.verbs.inspect import Inspect
-from nscaching.cli.verbs.predict import Neighbours, Predict
+from nscaching.cli.verbs.predict import Inspect, Neighbours, Predict
 from nscaching.cli.verbs.reproducing import Presets, Reproduce
 from nscaching.cli.verbs.train import Train
 from nscaching.cli.verbs.tuning import Tune

@@ -1,13 +1,23 @@
-"""The verb ``compare``."""
+"""The verbs ``compare`` and ``demo``."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nscaching.cli.tables import HEADINGS, cells, print_json, print_table, say
 from nscaching.cli.verbs._base import Json, Run, RunPaths, Trust
+from nscaching.cli.verbs.predict import print_answers
+from nscaching.config import TrainConfig
 from nscaching.errors import UserError, user_path
+
+# Each has an answer in the test split, which training never sees.
+QUESTIONS = (
+    {"head": "Madagascar", "relation": "speaks"},
+    {"head": "Lesotho", "relation": "uses_currency"},
+    {"relation": "has_province", "tail": "Mostaganem"},
+)
 
 
 @dataclass(frozen=True)
@@ -26,33 +36,76 @@ class Compare:
     json: Json = False
 
     def run(self) -> None:
-        from nscaching.files import free_path
+        from nscaching.files import free_path, refuse_existing
         from nscaching.runs.run import Run
 
+        if not self.paths:
+            raise UserError("say which runs to compare: nscaching compare RUN …")
         runs = [Run.load(path, "cpu", self.trust) for path in self.paths]
         plot = user_path(self.plot) if self.plot else free_path(Path("compare.png"))
-        figures = compare(runs, plot, self.overwrite)
+        refuse_existing(plot, "--plot", self.overwrite)
+        if plot.suffix.lower() not in (".png", ".svg", ".pdf"):
+            raise UserError(f"--plot {plot}: the name must end in .png, .svg or .pdf")
+        compare(runs, plot, self.json)
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Train nscaching and Bernoulli sampling on the embedded data set and compare them.
+
+    nscaching demo
+    """
+
+    out: str = ""
+    """Folder for the two runs; empty: a new one under runs/."""
+    epochs: int = 60
+    """Epochs of each training."""
+    json: Json = False
+
+    def run(self) -> None:
+        from nscaching.cli.training import describe_graph, load_graph, watched
+        from nscaching.files import free_path
+        from nscaching.training.train import train
+
+        folder = user_path(self.out) if self.out else free_path(Path("runs") / "demo")
+        if folder.exists():
+            raise UserError(f"{folder} exists already; choose another --out")
+        samplers = ("nscaching", "bernoulli")
+        configs = [TrainConfig(sampler=sampler, epochs=self.epochs) for sampler in samplers]
+        graph = load_graph("world")
+        describe_graph(graph)
+        runs = [watched(partial(train, graph, c, out=folder / c.sampler), c) for c in configs]
+        answers = [runs[0].predict(**question, top=3, known="mark") for question in QUESTIONS]
+        compare(runs, folder / "compare.png", self.json, answers=answers)
         if self.json:
-            print_json(figures)
-        else:
-            print_comparison(runs, plot)
+            return
+        for answer in answers:
+            say("")
+            print_answers(answer)
+        say("", f"run folders: {', '.join(str(run.path) for run in runs)}")
 
 
-def compare(runs: Sequence[Run], plot: Path, overwrite: bool = False) -> dict[str, Any]:
-    """Draw the validation MRR of runs against time; return the figures of the runs for JSON."""
-    from nscaching.files import writing
+def compare(runs: Sequence[Run], plot: Path, as_json: bool, **more: object) -> None:
+    """Draw the validation MRR of runs against time, and print their figures, in JSON with more.
+
+    The table has the test metrics, or validation metrics where there is no test.
+    """
     from nscaching.runs.plots import plot_comparison
 
-    if not runs:
-        raise UserError("say which runs to compare: nscaching compare RUN …")
-    if plot.exists() and not overwrite:
-        raise UserError(f"{plot} exists already; choose another --plot, or say --overwrite")
-    if plot.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise UserError(f"--plot {plot}: the name must end in .png, .svg or .pdf")
-    with writing(plot.parent):
-        plot.parent.mkdir(parents=True, exist_ok=True)
-    plot_comparison(runs, _distinct_names(runs), plot)
-    return {"runs": [summary(run) for run in runs], "plot": str(plot)}
+    names = [run.name for run in runs]
+    if len(set(names)) < len(names):
+        names = [str(run.path) for run in runs]
+    plot_comparison(runs, names, plot)
+    if as_json:
+        print_json({"runs": [summary(run) for run in runs], "plot": str(plot), **more})
+        return
+    rows = []
+    for name, run in zip(names, runs, strict=True):
+        result = run.result("test") or run.result("valid")
+        figures = [result["split"], *cells(result)] if result else ["–"] * (1 + len(HEADINGS))
+        rows.append([name, *figures, f"{run.train_seconds:.1f}"])
+    print_table(["run", "split", *HEADINGS.values(), "seconds"], rows)
+    say(f"plot: {plot}")
 
 
 def summary(run: Run) -> dict[str, Any]:
@@ -68,20 +121,3 @@ def summary(run: Run) -> dict[str, Any]:
         "valid": run.result("valid"),
         "test": run.result("test"),
     }
-
-
-def print_comparison(runs: Sequence[Run], plot: Path) -> None:
-    """Print the test metrics of runs side by side; validation metrics where there is no test."""
-    rows = []
-    for name, run in zip(_distinct_names(runs), runs, strict=True):
-        result = run.result("test") or run.result("valid")
-        figures = [result["split"], *cells(result)] if result else ["–"] * (1 + len(HEADINGS))
-        rows.append([name, *figures, f"{run.train_seconds:.1f}"])
-    print_table(["run", "split", *HEADINGS.values(), "seconds"], rows)
-    say(f"plot: {plot}")
-
-
-def _distinct_names(runs: Sequence[Run]) -> list[str]:
-    """Return the names of runs, or their folders where two names are equal."""
-    names = [run.name for run in runs]
-    return names if len(set(names)) == len(names) else [str(run.path) for run in runs]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from nscaching.cli.tables import print_json, print_table, say
+from nscaching.cli.tables import cells, print_json, print_table, say
 from nscaching.cli.verbs._base import Json
 
 
@@ -21,26 +21,18 @@ class Datasets:
         from nscaching.data.graph import SPLITS, KnowledgeGraph
         from nscaching.data.load import WORLD
 
-        world = KnowledgeGraph.load(WORLD)
-        rows: dict[str, dict[str, Any]] = {
-            "world": {
-                "title": "countries, embedded",
-                "entities": len(world.entities),
-                "relations": len(world.relations),
-                **{split: len(world.split(split)) for split in SPLITS},
-                "here": True,
-            }
-        }
+        graph = KnowledgeGraph.load(WORLD)
+        sizes = [len(graph.entities), len(graph.relations), *(len(graph.split(s)) for s in SPLITS)]
+        world = datasets.KnownDataset("world", "", "countries, embedded", *sizes)
         columns = ("entities", "relations", *SPLITS)
-        for name, known in datasets.KNOWN.items():
-            rows[name] = {field: getattr(known, field) for field in ("title", *columns)}
-            rows[name]["here"] = datasets.is_cached(name)
+        rows: dict[str, dict[str, Any]] = {}
+        for known in (world, *datasets.KNOWN.values()):
+            rows[known.name] = {field: getattr(known, field) for field in ("title", *columns)}
+            rows[known.name]["here"] = known is world or datasets.is_cached(known.name)
         if self.json:
             print_json(rows)
             return
-        cells = [
-            [name, *(f"{row[c]:,}" for c in columns), "yes" if row["here"] else "on first use"]
-            for name, row in rows.items()
-        ]
-        print_table(["name", *columns, "here"], cells)
+        here = {True: "yes", False: "on first use"}
+        table = [[name, *cells(row, *columns), here[row["here"]]] for name, row in rows.items()]
+        print_table(["name", *columns, "here"], table)
         say(f"Data sets are kept in {datasets.cache_home()} (NSCACHING_HOME changes that).")

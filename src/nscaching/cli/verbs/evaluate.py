@@ -1,4 +1,4 @@
-"""The verb ``evaluate``."""
+"""The verbs ``evaluate`` and ``classify``."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -7,8 +7,8 @@ from nscaching.cli.tables import HEADINGS, cells, print_table, say
 from nscaching.cli.verbs._base import AskRun, Run
 from nscaching.errors import UserError
 
-MOST = 12
-"""The number of relations or classes that a table shows."""
+PARTS = {"relations": "by_relation", "classes": "by_class"}
+MOST = 12  # relations or classes in a table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,26 +40,68 @@ class Evaluate(AskRun):
         return {"run": str(run.path), **result}
 
     def show(self, run: Run, result: dict[str, Any]) -> None:
-        sides = {f"{side} side": values for side, values in result.get("by_side", {}).items()}
-        relations, more = largest_parts(result["by_relation"], run.graph.labels)
-        parts = [("all", result), *sides.items(), *result.get("by_class", {}).items(), *relations]
-        rows = [[name, *cells(values, "triples", *HEADINGS)] for name, values in parts]
         mode = "filtered" if result["filtered"] else "raw"
         what = " relations," if self.task == "relations" else ""
         title = f"{run.name}:{what} {result['split']}, {mode}, {result['ties']} ties"
-        print_table(["", "triples", *HEADINGS.values()], rows, title)
-        say_more(more, "relations")
+        sides = {f"{side} side": values for side, values in result.get("by_side", {}).items()}
+        first = {"all": result, **sides, **result.get("by_class", {})}
+        headings = {"triples": "triples", **HEADINGS}
+        _print_parts(run, title, headings, first, "relations")
 
 
-def largest_parts(
-    parts: dict[str, Any], labels: dict[str, str]
-) -> tuple[list[tuple[str, Any]], int]:
-    """Return the parts with most triples by their labels, and the number of all others."""
-    ordered = sorted(parts.items(), key=lambda item: -item[1]["triples"])[:MOST]
-    return [(labels.get(name, name), part) for name, part in ordered], len(parts) - len(ordered)
+@dataclass(frozen=True, kw_only=True)
+class Classify(AskRun):
+    """Tell true from false triples, by a threshold per relation fitted on validation.
+
+    nscaching classify runs/x --task entities --relation in_subregion
+    """
+
+    task: Literal["triples", "entities", "linking"] = "triples"
+    """Is a triple true? With --relation: which class is an entity of, which two are the same?"""
+    relation: str = ""
+    """Relation that gives the class of an entity (such as IsA), or equal entities (EqualTo)."""
+    split: Literal["valid", "test"] = "test"
+    """Which triples to classify."""
+
+    def ask(self, run: Run) -> dict[str, Any]:
+        result = run.classify(self.split, self.task, self.relation or None)
+        return {"run": str(run.path), **result}
+
+    def show(self, run: Run, result: dict[str, Any]) -> None:
+        title = f"{run.name}: {result['split']}, "
+        first = {"all": result}
+        if self.task == "triples":
+            title += f"negatives {result['negatives']}"
+            headings = {name: name for name in ("triples", "accuracy", "threshold")}
+            _print_parts(run, title, headings, first, "relations")
+            return
+        title += f"{run.graph.labels.get(result['relation'], result['relation'])}, "
+        if self.task == "linking":
+            title += f"{result['triples']:,} pairs, negatives {result['negatives']}"
+            figures = ["true_positives", "false_positives", "true_negatives", "false_negatives"]
+            figures += ["accuracy", "threshold"]
+            judges = {"score": result["by_score"], "cosine": result["by_similarity"]}
+            rows = [[name, *cells(values, *figures)] for name, values in judges.items()]
+            print_table(["by", *(figure.replace("_", " ") for figure in figures)], rows, title)
+            return
+        title += f"{result['classes']} classes"
+        headings = {"train": "in train", "triples": "triples", "accuracy": "accuracy"}
+        headings |= {"mrr": "MRR", "hits@3": "Hit@3"}
+        common = result["majority"]
+        first[f"baseline: commonest first, {common['label']}"] = common
+        _print_parts(run, title, headings, first, "classes")
+        if unseen := result["triples_of_unseen_classes"]:
+            say(f"{unseen} triples are of classes that training does not have: counted as wrong")
 
 
-def say_more(more: int, what: str) -> None:
-    """Print how many parts a table does not show."""
-    if more:
+def _print_parts(
+    run: Run, title: str, headings: dict[str, str], first: dict[str, Any], what: str
+) -> None:
+    """Print the figures of the first rows, then of the relations or classes with most triples."""
+    labels, parts = run.graph.labels, first["all"][PARTS[what]]
+    largest = sorted(parts.items(), key=lambda item: -item[1]["triples"])[:MOST]
+    named = [(labels.get(name, name), part) for name, part in largest]
+    rows = [[name, *cells(values, *headings)] for name, values in [*first.items(), *named]]
+    print_table(["", *headings.values()], rows, title)
+    if more := len(parts) - len(largest):
         say(f"… and {more} more {what}; --json has them all")

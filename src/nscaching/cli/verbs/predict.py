@@ -1,4 +1,4 @@
-"""The verbs ``predict`` and ``neighbours``."""
+"""The verbs ``predict``, ``neighbours`` and ``inspect``."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -9,6 +9,8 @@ from nscaching.cli.tables import LONGEST, print_table, say
 from nscaching.cli.verbs._base import AskRun, Run
 from nscaching.data.readers.prefixes import is_short_form
 from nscaching.runs.escaping import shorten
+
+SHORT = 80  # characters of a name in a table of ``inspect``; JSON has all of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,12 +70,60 @@ class Neighbours(AskRun):
         print_table([f"nearest to {result['label']}", self.by], rows)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Inspect(AskRun):
+    """Show the cached negatives of (head, relation, ?) or of (?, relation, tail), by name.
+
+    nscaching inspect runs/x --head Portugal --relation borders --sample 5
+    """
+
+    head: str = ""
+    """The head entity of (head, relation, ?), by name or label."""
+    relation: str = ""
+    """The relation."""
+    tail: str = ""
+    """The tail entity of (?, relation, tail), instead of a head."""
+    epoch: int | None = None
+    """An epoch that --snapshots kept in training, or the last; None: the last, or all of them
+    with --sample or --top."""
+    sample: int | None = None
+    """Show so many entities of each epoch, drawn by seed; None: all."""
+    top: int | None = None
+    """Show so many entities of each epoch, those that the run's model scores best; None: all."""
+    seed: int = 0
+    """Seed of --sample."""
+
+    def ask(self, run: Run) -> dict[str, Any]:
+        query = self.head or None, self.relation or None, self.tail or None
+        epoch, sample = self.epoch, self.sample
+        return run.inspect(*query, epoch=epoch, sample=sample, top=self.top, seed=self.seed)
+
+    def show(self, run: Run, result: dict[str, Any]) -> None:
+        side = "tails" if result["tail"] is None else "heads"
+        of_relation = f"{side} of {shorten(result['relation'], SHORT)} in training"
+        query, epochs = asked(result, SHORT), result["epochs"]
+        if len(epochs) > 1:
+            _print_epochs(epochs, query, side)
+            say(f"{side}: how many of them are {of_relation}")
+        else:
+            (only,) = epochs
+            rows = [[named(e, SHORT), f"{e['score']:.3f}", e["known"]] for e in only["entities"]]
+            print_table([f"{query} at epoch {only['epoch']}", "score", "known"], rows)
+            say(
+                f"{only['distinct']} entities in {only['slots']} slots; {only['known']} of them "
+                f"make known triples, {only['of_relation']} are {of_relation}"
+            )
+        if others := sorted(set(result["recorded"]) - {e["epoch"] for e in epochs}):
+            recorded = ", ".join(map(str, others))
+            say(f"other recorded epochs: {recorded}; --sample 5 shows all together")
+
+
 def print_answers(result: dict[str, Any]) -> None:
     """Print the answers to a triple with one gap."""
-    rows = []
-    for answer in result["answers"]:
-        name = f"{answer['rank']}. {named(answer)}"
-        rows.append([name, f"{answer['score']:.3f}", answer["known"]])
+    rows = [
+        [f"{answer['rank']}. {named(answer)}", f"{answer['score']:.3f}", answer["known"]]
+        for answer in result["answers"]
+    ]
     print_table([asked(result), "score", "known"], rows)
     if result["known_facts_left_out"]:
         say(f"{result['known_facts_left_out']} known facts left out; --known mark shows them")
@@ -90,3 +140,13 @@ def named(entity: dict[str, Any], longest: int = LONGEST) -> str:
     name, label = entity["name"], entity["label"]
     plain = label == name or is_short_form(label, name)
     return shorten(label, longest) + ("" if plain else f" ({shorten(name, longest)})")
+
+
+def _print_epochs(epochs: list[dict[str, Any]], query: str, side: str) -> None:
+    rows = []
+    for e in epochs:
+        shares = [f"{e[count]}/{e['distinct']}" for count in ("known", "of_relation")]
+        marked = [shorten(x["label"], SHORT) + "*" * bool(x["known"]) for x in e["entities"]]
+        rows.append([str(e["epoch"]), *shares, ", ".join(marked)])
+    print_table(["epoch", "known", side, f"cache of {query}"], rows, words=[3])
+    say("known: how many of all cached entities make known triples; here * marks them")

@@ -85,10 +85,8 @@ class Train:
     def run(self) -> None:
         from nscaching.cli import training
 
-        if self.resume:
-            training.resume_run(self)
-        else:
-            training.train_run(self)
+        work = training.resume_run if self.resume else training.train_run
+        work(self)
 
     def chosen(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the values that the given flags name."""

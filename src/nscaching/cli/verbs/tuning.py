@@ -1,13 +1,12 @@
 """The verb ``tune``: a search for good settings."""
 
 from dataclasses import dataclass, field
-from typing import Annotated
 
-from tyro.conf import OmitArgPrefixes, Positional, Suppress, arg
+from tyro.conf import OmitArgPrefixes, Suppress
 
-from nscaching.cli.verbs._base import Json, Trust
+from nscaching.cli.verbs._base import Json, Trust, Where
 from nscaching.config import TrainConfig
-from nscaching.tuning import EPOCHS, prepare
+from nscaching.tuning import EPOCHS, require_optuna
 
 
 @dataclass(frozen=True)
@@ -17,10 +16,7 @@ class Tune:
     nscaching tune world --model TransE --space paper --trials 50 --epochs 100 --seed 1
     """
 
-    where: Annotated[
-        Positional[str],
-        arg(metavar="WHERE", help="A known data set, a folder with train/valid/test, or a file."),
-    ]
+    where: Where
     settings: OmitArgPrefixes[TrainConfig] = field(
         default_factory=lambda: TrainConfig(epochs=EPOCHS)
     )
@@ -43,16 +39,15 @@ class Tune:
     """Which settings the command line names."""
 
     def run(self) -> None:
-        """Search, showing progress, and print the results."""
-        from nscaching.cli.loading import describe_graph, load_graph
+        require_optuna()
+        from nscaching.cli.training import describe_graph, load_graph
+        from nscaching.cli.tuning_display import TuningDisplay, show_space, show_tuning
+        from nscaching.tuning.result import PLOT, default_out
+        from nscaching.tuning.search import Search
 
         settings = self.settings.flat()
         fixed = {name: settings[name] for name in self.given}
-        search = prepare(self.space, fixed, self.trials, self.out or None, self.trust)
-        # Only now: without optuna, the line above is an error that says what to install.
-        from nscaching.cli.tuning_display import TuningDisplay, show_space, show_tuning
-        from nscaching.tuning.result import PLOT, default_out
-
+        search = Search(self.space, fixed, self.trials, self.out or None, self.trust)
         graph = load_graph(self.where, self.labels, self.split_seed, self.literals)
         describe_graph(graph)
         show_space(search.space)

@@ -1,16 +1,19 @@
 """A file in pieces of bounded size: blocks of whole lines, and lines of text."""
 
+import codecs
 import gzip
+import itertools
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from nscaching.errors import UserError
+from nscaching.errors import UserError, reading
 
 Progress = Callable[[str, int, int], None]
 """Called with (the task, units done, units in all)."""
+Blocks = Iterator[tuple[int, bytes]]
+"""(Number of the first line, whole lines) of each block of a file."""
 
 BLOCK = 4 << 20
 LINE_LIMIT = 16 << 20  # bytes; a longer line means a broken file
@@ -26,77 +29,67 @@ LINES = re.compile(rb"[ \t\r\n]*\n|[^\n]+\n?")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-@contextmanager
-def told(path: Path) -> Iterator[None]:
-    """Turn an error of reading or unpacking into a UserError of one line."""
-    try:
-        yield
-    except UserError:
-        raise
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path}: cannot read it: {reason}") from error
-
-
-def read_blocks(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes]]:
-    """Yield (number of the first line, whole lines as bytes) for each block; unpacks a ``.gz``."""
+def read_blocks(path: Path, progress: Progress | None = None) -> Blocks:
+    """Yield the blocks of a file, without a byte order mark; a ``.gz`` is unpacked."""
     number, rest, unpacked = 1, b"", 0
-    with told(path), path.open("rb") as raw:
+    with reading(path, EOFError, zlib.error), path.open("rb") as raw:
         size = path.stat().st_size
         packed = path.suffix.lower() == ".gz"
         file = gzip.GzipFile(fileobj=raw) if packed else raw
         while block := file.read(BLOCK):
+            if progress is not None and size:
+                progress(f"reading {path.name}", min(raw.tell(), size), size)
+            if not unpacked:
+                block = block.removeprefix(codecs.BOM_UTF8)
             unpacked += len(block)
             if packed and unpacked > max(UNPACKED_FREE, UNPACKED_TIMES * size):
                 raise UserError(
                     f"{path}: unpacks to more than {UNPACKED_TIMES} times its size: "
                     "give it unpacked if that is meant"
                 )
-            if progress is not None and size:
-                progress(f"reading {path.name}", min(raw.tell(), size), size)
-            end = block.find(b"\n")
-            if len(rest) + (end if end >= 0 else len(block)) > LINE_LIMIT:
+            if len(rest) + len(block.partition(b"\n")[0]) > LINE_LIMIT:
                 raise UserError(f"{path}:{number}: the line is longer than {LINE_LIMIT:,} bytes")
-            cut = block.rfind(b"\n") + 1
-            if cut:
-                whole = rest + block[:cut]
-                yield number, whole
-                number += whole.count(b"\n")
-                rest = block[cut:]
-            else:
-                rest += block
+            rest += block
+            if cut := rest.rfind(b"\n") + 1:
+                yield number, rest[:cut]
+                number += rest.count(b"\n")
+                rest = rest[cut:]
     if rest:
         yield number, rest
 
 
 def lines_of(path: Path, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, str]]:
-    """Yield (line number, text) of every line of some blocks; blank lines in a row are one text."""
+    """Yield (line number, text) of every line of some blocks; blank lines in a row are one text.
+
+    Control characters other than tabs are refused.
+    """
     for number, block in blocks:
         for raw in LINES.findall(block):
-            if not raw.translate(None, b" \t\r\n"):
-                yield number, raw.translate(None, b"\r").removesuffix(b"\n").decode()
-            else:
-                yield number, _decoded(path, number, raw)
+            blank = not raw.strip(b" \t\r\n")
+            line = raw.translate(None, b"\r").removesuffix(b"\n") if blank else raw.rstrip(b"\r\n")
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as error:
+                what = f"not UTF-8: {error.reason} at byte {error.start}"
+                raise UserError(f"{path}:{number}: {what}") from None
+            if not blank and (odd := CONTROL.search(text)):
+                raise UserError(f"{path}:{number}: control character {odd[0]!r} in {shown(text)}")
+            yield number, text
             number += raw.count(b"\n")
 
 
-def _decoded(path: Path, number: int, raw: bytes) -> str:
-    """Return the text of a line without its end; refuse other control characters than tabs."""
-    try:
-        text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        what = f"not UTF-8: {error.reason} at byte {error.start}"
-        raise UserError(f"{path}:{number}: {what}") from None
-    if odd := CONTROL.search(text):
-        raise UserError(f"{path}:{number}: control character {odd[0]!r} in {shown(text)}")
-    return text
+def filled_lines(path: Path, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, str]]:
+    """Yield (line number, text) of every line of some blocks that is not blank."""
+    return (item for item in lines_of(path, blocks) if item[1].strip())
 
 
-def filled_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (line number, text) of every line that is not blank."""
-    return (item for item in lines_of(path, read_blocks(path)) if item[1].strip())
+def split_first(path: Path, blocks: Blocks) -> tuple[int, str, Blocks]:
+    """Return number and text of the first line that is not blank, and the blocks after it."""
+    for block in blocks:
+        for number, text in filled_lines(path, [block]):
+            rest = block[1].partition(text.encode())[2].partition(b"\n")[2]
+            return number, text, itertools.chain([(number + 1, rest)], blocks)
+    raise UserError(f"{path}: the file is empty")
 
 
 def shown(text: str, most: int = 80) -> str:

@@ -1,18 +1,17 @@
-"""A hash table of names in arrays, compiled: see ``quick_table.BulkNames``."""
+"""A hash table of names in arrays, compiled: see ``name_table.BulkNames``."""
 
 import numpy as np
 from numba import njit
 
-MOST_STEPS = 4096  # of one search; a longer one means that names were chosen to collide
 EMPTY = np.int64(-1)
 LOW = np.int64(2**32 - 1)
 CHUNK = 512
 
 
 @njit(cache=True)
-def hash_of(data, start, end):
+def hash_of(data, start, end, seed):
     """Return a hash of 64 bits of data[start:end]."""
-    code = np.uint64(1469598103934665603)
+    code = seed
     for i in range(start, end):
         code = (code ^ np.uint64(data[i])) * np.uint64(1099511628211)
     # The low bits choose the slot, the high ones tell names apart: all depend on every byte.
@@ -32,19 +31,20 @@ def is_same(data, start, size, pool, begin, end):
 
 
 @njit(cache=True)
-def number(data, start, end, ids, slots, ends, pool, count):
-    """Number the names data[start:end], new names from ``count`` on.
+def number(data, start, end, seed, slots, ends, pool, count):
+    """Return the count of names, and the number of each name data[start:end], new from ``count``.
 
-    Returns the count of names, and whether all were numbered. A slot holds the upper 31 bits of a
-    hash and the number of its name; name i is pool[ends[i]:ends[i + 1]].
+    A slot holds the upper 31 bits of a hash and the number of its name; name i is
+    pool[ends[i]:ends[i + 1]].
     """
     mask = np.uint64(len(slots) - 1)
+    ids = np.empty(len(start), np.int32)
     codes = np.empty(CHUNK, np.uint64)
     near = np.empty(CHUNK, np.int64)
     for begin in range(0, len(start), CHUNK):
         last = min(begin + CHUNK, len(start))
         for n in range(begin, last):
-            codes[n - begin] = hash_of(data, start[n], end[n])
+            codes[n - begin] = hash_of(data, start[n], end[n], seed)
         # Loads that do not wait for each other: the search then finds its slots in the CPU's cache.
         for n in range(begin, last):
             near[n - begin] = slots[codes[n - begin] & mask]
@@ -56,23 +56,20 @@ def number(data, start, end, ids, slots, ends, pool, count):
             code, size = codes[n - begin], end[n] - start[n]
             mark = np.int64(code >> np.uint64(33)) << 32
             place = code & mask
-            for step in range(MOST_STEPS + 1):
-                slot = slots[place]
-                if slot == EMPTY or step == MOST_STEPS:
-                    break
-                found = slot & LOW
-                if slot - found == mark and is_same(
-                    data, start[n], size, pool, ends[found], ends[found + 1]
+            slot = slots[place]
+            while slot != EMPTY:
+                known = slot & LOW
+                if slot - known == mark and is_same(
+                    data, start[n], size, pool, ends[known], ends[known + 1]
                 ):
                     break
                 place = (place + np.uint64(1)) & mask
-            if step == MOST_STEPS:
-                return count, False
+                slot = slots[place]
             if slot == EMPTY:
-                found = np.int64(count)
-                slots[place] = mark | found
+                slot = mark | np.int64(count)
+                slots[place] = slot
                 pool[ends[count] : ends[count] + size] = data[start[n] : end[n]]
                 ends[count + 1] = ends[count] + size
                 count += 1
-            ids[n] = found
-    return count, True
+            ids[n] = slot & LOW
+    return count, ids

@@ -11,8 +11,8 @@ import numpy as np
 
 from nscaching.data.index import Ids
 from nscaching.data.readers.blocks import CONTROL, LINE_LIMIT, Progress, read_blocks
+from nscaching.data.readers.name_table import NameTable
 from nscaching.data.readers.prefixes import Prefixes
-from nscaching.data.readers.quick_table import NameTable
 from nscaching.data.readers.table import file_suffix
 from nscaching.errors import UserError, flag
 
@@ -149,8 +149,7 @@ class _Stream:
             except UserError as error:
                 self.error = error
                 raise
-            mark = b"\xef\xbb\xbf" if self.line == 1 else b""
-            self._block = memoryview(block.removeprefix(mark))
+            self._block = memoryview(block)
         piece, self._block = self._block[:size], self._block[size:]
         return bytes(piece)
 

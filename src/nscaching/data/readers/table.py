@@ -2,11 +2,9 @@
 
 import csv
 import itertools
-from array import array
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-
-import numpy as np
 
 from nscaching.data.index import Ids
 from nscaching.data.readers.blocks import (
@@ -16,12 +14,22 @@ from nscaching.data.readers.blocks import (
     lines_of,
     read_blocks,
     shown,
+    split_first,
 )
-from nscaching.data.readers.quick_table import NameTable, QuickTable
+from nscaching.data.readers.name_table import END, NameTable, joined, number_triples
 from nscaching.errors import UserError
 
 TABLE_SUFFIXES = (".tsv", ".csv", ".txt")
 HEADERS = {("head", "relation", "tail"), ("subject", "predicate", "object"), ("h", "r", "t")}
+ROWS = 100_000  # of a piece of names, where lines are read one by one
+
+# Rows of three names, by their separator; a name has no spaces around it.
+WORD = rb"[^\x00-\x20\x7f]++"
+NAME = {"\t": rb"%b(?: ++%b)*+" % (WORD, WORD), " ": WORD}
+QUICK = {
+    gap: re.compile(rb"(?:%b\r?\n)++" % gap.encode().join([name] * 3)) for gap, name in NAME.items()
+}
+UNUSUAL_TEXT = re.compile(r"[\x80-\x9f]|^\s+$", re.MULTILINE)  # control characters, blank lines
 
 Line = tuple[int, str, list[str]]
 """Line number, line, columns."""
@@ -36,7 +44,7 @@ def read_triples(
     path: Path,
     entities: NameTable,
     relations: NameTable,
-    notes: list[str] | None = None,
+    notes: list[str],
     progress: Progress | None = None,
 ) -> Ids:
     """Read ``head relation tail`` lines into ids [n, 3], adding new names to the tables.
@@ -44,31 +52,22 @@ def read_triples(
     The first line decides whether tabs, commas or spaces separate the names. A first line such as
     "head, relation, tail" is a header: the reader skips the line and adds a note.
     """
-    blocks = read_blocks(path, progress)
-    parts: list[Ids] = []
-    quick = QuickTable(entities, relations)
-    separator, start, plain = "", True, False
-    for block in blocks:
-        if not separator:
-            first = next((line for _, line in lines_of(path, [block]) if line.strip()), None)
-            if first is None:
-                continue
-            separator = _tell_separator(path, first)
-            plain = _is_header(first.split(separator))
-        if separator == ",":  # quoted names may continue in the next block
-            lines = _split_csv(path, lines_of(path, itertools.chain([block], blocks)))
-        elif plain or (ids := quick.read(block[1], separator)) is None:
-            lines = _split_plain(lines_of(path, [block]), separator)
-        else:
-            parts.append(ids)
-            start = False
-            continue
-        parts.append(_plain_ids(path, lines, start, entities, relations, notes))
-        start = plain = False
-    if not separator:
-        raise UserError(f"{path}: the file is empty")
-    quick.flush()
-    found = np.concatenate(parts)
+    number, first, blocks = split_first(path, read_blocks(path, progress))
+    separator = _tell_separator(path, first)
+    if _is_header(first, separator):
+        notes.append(f"{path.name}: the first line, {shown(first)}, is taken for a header")
+    else:
+        blocks = itertools.chain([(number, f"{first}\n".encode())], blocks)
+    if separator == ",":  # quoted names may continue in the next block
+        pieces = _plain_names(path, _split_csv(path, lines_of(path, blocks)))
+    else:
+        pieces = itertools.chain.from_iterable(
+            [quick]
+            if (quick := quick_names(block[1], separator))
+            else _plain_names(path, _split_plain(filled_lines(path, [block]), separator))
+            for block in blocks
+        )
+    found = number_triples(pieces, entities, relations)
     if not len(found):
         raise UserError(f"{path}: the file holds no triples")
     return found
@@ -81,47 +80,54 @@ def _tell_separator(path: Path, line: str) -> str:
     return "," if is_csv or commas == 2 else " "
 
 
-def _is_header(names: list[str]) -> bool:
-    return tuple(name.lower() for name in names) in HEADERS
+def _is_header(line: str, separator: str) -> bool:
+    around = ' "' if separator == "," else " "
+    names = [name.strip(around).lower() for name in line.split(separator)]
+    return tuple(filter(None, names)) in HEADERS
 
 
-def _plain_ids(
-    path: Path,
-    lines: Iterable[Line],
-    start: bool,
-    entities: NameTable,
-    relations: NameTable,
-    notes: list[str] | None,
-) -> Ids:
-    """Return the ids [n, 3] of the names of lines; at the ``start``, a header is skipped."""
-    ids = array("i")
+def quick_names(block: bytes, separator: str) -> bytes | None:
+    """Return the names of whole lines, each ended by END, or None if any line is unusual.
+
+    Unusual is whatever the plain way would strip, skip or refuse.
+    """
+    if not QUICK[separator].fullmatch(block):
+        return None
+    if not block.isascii():
+        try:
+            if UNUSUAL_TEXT.search(block.decode()):
+                return None
+        except UnicodeDecodeError:
+            return None
+    ends = bytes.maketrans(separator.encode() + b"\n", 2 * END.encode())
+    return block.translate(ends, b"\r")
+
+
+def _plain_names(path: Path, lines: Iterable[Line]) -> Iterator[bytes]:
+    """Yield the names of lines in pieces, each name ended by END; refuse what is no triple."""
+    names: list[str] = []
     for number, line, columns in lines:
         if len(columns) != 3:
             raise UserError(
                 f"{path}:{number}: expected 3 columns (head, relation, tail), "
                 f"found {len(columns)}: {shown(line)}"
             )
-        head, relation, tail = (column.strip(" ") for column in columns)
-        if start and _is_header([head, relation, tail]):
-            start = False
-            if notes is not None:
-                notes.append(f"{path.name}: the first line, {shown(line)}, is taken for a header")
-            continue
-        start = False
-        if not (head and relation and tail):
+        row = [column.strip(" ") for column in columns]
+        if not all(row):
             raise UserError(f"{path}:{number}: a name is empty: {shown(line)}")
-        ids.append(entities[head])
-        ids.append(relations[relation])
-        ids.append(entities[tail])
-    return np.array(ids, dtype=np.int32).reshape(-1, 3)
+        names += row
+        if len(names) >= 3 * ROWS:
+            yield joined(names)
+            names.clear()
+    if names:
+        yield joined(names)
 
 
 def _split_plain(lines: Iterable[tuple[int, str]], separator: str) -> Iterator[Line]:
     for number, line in lines:
-        if line.strip():
-            # Spaces may come in runs; other blanks, such as the no-break space, belong to a name.
-            columns = line.split(separator)
-            yield number, line, columns if separator == "\t" else [c for c in columns if c]
+        # Spaces may come in runs; other blanks, such as the no-break space, belong to a name.
+        columns = line.split(separator)
+        yield number, line, columns if separator == "\t" else [c for c in columns if c]
 
 
 def _split_csv(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Line]:
@@ -160,7 +166,7 @@ def _split_csv(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Line]:
 def read_labels(path: Path) -> dict[str, str]:
     """Read ``entity<TAB>label`` lines."""
     labels = {}
-    for number, line in filled_lines(path):
+    for number, line in filled_lines(path, read_blocks(path)):
         name, tab, label = (part.strip(" ") for part in line.partition("\t"))
         if not (tab and name and label):
             raise UserError(

@@ -40,59 +40,32 @@ def score(
                 out[i, k] = -distance(q, p, norm)
 
 
-# Sums over rows of a table. A row is not assigned to a variable in them: Numba would count the
-# references to it, in every pass of the loop.
-
-
 @njit(**COMPILE)
-def sum_rows(rows, ids, slopes, total):
-    """Add Σ slope·row."""
+def sum_slopes(kind, norm, rows, ids, slopes, x, total):
+    """Add Σ slope·∂f by x of models that project no entities: f is x·row or −‖x − row‖.
+
+    A row is not assigned to a variable: Numba would count the references to it, in every pass.
+    """
     for k in range(ids.size):
         if k + AHEAD < ids.size:
             fetch(rows, ids[k + AHEAD])
         slope, e = slopes[k], ids[k]
-        for j in range(total.size):
-            total[j] += slope * rows[e, j]
-
-
-@njit(**COMPILE)
-def sum_signs(rows, ids, slopes, x, total):
-    """Add Σ slope·∂f by x, with f = −‖x − row‖₁."""
-    for k in range(ids.size):
-        if k + AHEAD < ids.size:
-            fetch(rows, ids[k + AHEAD])
-        slope, e = slopes[k], ids[k]
-        if slope != 0:
+        if slope == 0:
+            continue
+        if kind < TRANSE:
+            for j in range(x.size):
+                total[j] += slope * rows[e, j]
+        elif norm == 1:
             for j in range(x.size):
                 difference = x[j] - rows[e, j]
                 up = slope if difference < 0 else ZERO
                 down = slope if difference > 0 else ZERO
                 total[j] += up - down
-
-
-@njit(**COMPILE)
-def sum_directions(rows, ids, slopes, x, total):
-    """Add Σ slope·∂f by x, with f = −‖x − row‖₂."""
-    for k in range(ids.size):
-        if k + AHEAD < ids.size:
-            fetch(rows, ids[k + AHEAD])
-        slope, e = slopes[k], ids[k]
-        if slope != 0:
+        else:
             length = distance(x, rows[e], 2)
             scale = -slope / length if length > 0 else ZERO
             for j in range(x.size):
                 total[j] += scale * (x[j] - rows[e, j])
-
-
-@njit(**COMPILE)
-def sum_slopes(kind, norm, rows, ids, slopes, x, total):
-    """Add Σ slope·∂f by x of models that project no entities: f is x·row or −‖x − row‖."""
-    if kind < TRANSE:
-        sum_rows(rows, ids, slopes, total)
-    elif norm == 1:
-        sum_signs(rows, ids, slopes, x, total)
-    else:
-        sum_directions(rows, ids, slopes, x, total)
 
 
 @njit(**COMPILE)

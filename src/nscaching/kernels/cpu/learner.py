@@ -40,6 +40,9 @@ class NumbaLearner(CompiledLearner):
         self.shift = np.empty(model.entities if self.projection else 0, np.float32)
         self.moved = np.zeros(model.entities, np.uint8)
         """Entities that ever had a gradient; all other entities have no momentum."""
+        self.scored_by = self.rows, self.shift, self.relations, self.directions
+        self.squares_sum = 0.0
+        """The sum of squares of the latest step's gradients."""
         self.reload()
         self.loss, self.order, self.g_entity = NONE, np.empty(0, np.int64), NO_ROWS
         self._make_room(1, 3, 3)
@@ -51,7 +54,6 @@ class NumbaLearner(CompiledLearner):
             self.shift[:] = (self.rows * self.tables[self.projection].numpy()).sum(1)
 
     def own_state(self) -> dict[str, Tensor]:
-        """Return the shifts, and which entities had a gradient."""
         return {"moved": torch.from_numpy(self.moved), "shift": torch.from_numpy(self.shift)}
 
     def restore(self, state: State) -> None:
@@ -75,22 +77,21 @@ class NumbaLearner(CompiledLearner):
             self.g_shift = np.empty(gradients if self.projection else 0, np.float32)
 
     def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
-        """Learn from a batch; the negatives of a triple replace all its head or all its tail."""
         self.current()
         n = len(batch)
         if self.is_single(negatives):
-            squares = self._learn_from_one(batch, negatives)
+            self._learn_from_one(batch, negatives)
         else:
             given, loss, teaching = self.slopes(batch, negatives)
-            squares = self._learn_by_slopes(batch, *given)
+            self.learn(batch, *given)
             self.loss[:n], self.teaching[:n] = loss.numpy(), teaching.numpy()
         total = sums.numpy()
         total[0] += self.loss[:n].sum(dtype=np.float64)
         total[1] += self.teaching[:n].sum()
-        total[2] += np.sqrt(squares)
+        total[2] += np.sqrt(self.squares_sum)
         total[3] += np.isfinite(total[0])
 
-    def _learn_from_one(self, batch: Batch, negatives: Negatives) -> float:
+    def _learn_from_one(self, batch: Batch, negatives: Negatives) -> None:
         n = len(batch)
         self._make_room(n, 3 * n, 3 * n)
         head, relation, tail = (c.numpy() for c in (batch.head, batch.relation, batch.tail))
@@ -98,60 +99,51 @@ class NumbaLearner(CompiledLearner):
         margin = self.learning.margin if self.learning.objective == "margin" else -1.0
         self.threads.run(
             step.gradients, n, self.kind, self.model.norm, margin, LOGISTIC_ZERO,
-            float(self.learning.cubes), self.rows, self.shift, self.relations, self.directions,
-            head, relation, tail, false_head, false_tail,
+            float(self.learning.cubes), *self.scored_by, head, relation, tail,
+            false_head, false_tail,
             self.g_entity[: 3 * n].reshape(n, 3, -1), self.g_shift[: 3 * n].reshape(-1, 3),
             self.g_relation, self.g_direction, self.active, self.loss, self.teaching,
         )  # fmt: skip
         false = np.where(false_head != head, false_head, false_tail)
         group = self._group(np.stack([head, tail, false], 1), self.active)
-        return self._move(group, relation)
+        self._move(group, relation)
 
-    def _learn_by_slopes(
-        self, batch: Batch, replace_head: Tensor, entity: Tensor, slopes: Tensor
-    ) -> float:
+    def learn(self, batch: Batch, replace_head: Tensor, entity: Tensor, slopes: Tensor) -> None:
         n = len(batch)
         anchor = torch.where(replace_head, batch.tail, batch.head).unsqueeze(1)
         ids = torch.cat([anchor, entity], 1).numpy()  # [B, 1 + K]
         self._make_room(n, ids.size, min(ids.size, self.model.entities))
-        columns = batch.head, batch.relation, batch.tail, replace_head, entity, slopes
-        arrays = [column.contiguous().numpy() for column in columns]
+        relation, slopes = batch.relation.numpy(), slopes.contiguous()
         query, g_anchor = np.empty((2, n, self.rows.shape[1]), np.float32)
         g_anchor_shift = np.empty(n if self.projection else 0, np.float32)
         entity_active = np.empty(ids.shape, np.bool_)
         how = self.kind, self.model.norm, float(self.learning.cubes)
         self.threads.run(
-            candidates.by_query, n, *how, self.rows, self.shift, self.relations, self.directions,
-            *arrays, query, g_anchor, g_anchor_shift, self.g_relation, self.g_direction,
+            candidates.by_query, n, *how, *self.scored_by,
+            batch.head, relation, batch.tail, replace_head, entity.contiguous(), slopes,
+            query, g_anchor, g_anchor_shift, self.g_relation, self.g_direction,
             entity_active, self.active,
         )  # fmt: skip
         # Each place is active or not on its own.
         group = self._group(ids.reshape(-1, 1), entity_active.reshape(-1))
         self.threads.run(
             candidates.by_entity, group[0], *how, self.rows, self.shift, self.directions,
-            arrays[1], arrays[5], query, g_anchor, g_anchor_shift, *group[1:],
+            relation, slopes, query, g_anchor, g_anchor_shift, *group[1:],
             self.g_entity, self.g_shift,
         )  # fmt: skip
         each = np.arange(group[0] + 1)  # the u-th entity's gradient is the u-th
-        return self._move((group[0], group[1], each, each), arrays[1])
+        self._move((group[0], group[1], each, each), relation)
 
     def scores(self, batch: Batch, replace_head: Tensor, entity: Tensor) -> Tensor:
-        """Score entities [B, K] in place of head or tail, with no gradient; ``learn`` is next."""
-        columns = batch.head, batch.relation, batch.tail, replace_head, entity
-        arrays = [column.contiguous().numpy() for column in columns]
         out = torch.empty(entity.shape)
         self.threads.run(
-            candidates.score, len(batch), self.kind, self.model.norm,
-            self.rows, self.shift, self.relations, self.directions, *arrays, out.numpy(),
+            candidates.score, len(batch), self.kind, self.model.norm, *self.scored_by,
+            batch.head, batch.relation, batch.tail, replace_head, entity.contiguous(), out,
         )  # fmt: skip
         return out
 
-    def learn(self, batch: Batch, replace_head: Tensor, entity: Tensor, slopes: Tensor) -> None:
-        """Learn by the slopes [B, K] of some loss by these scores."""
-        self._learn_by_slopes(batch, replace_head, entity, slopes)
-
-    def _move(self, group: Group, relation: Array) -> float:
-        """Let Adam move all rows; return the sum of squares of their gradients.
+    def _move(self, group: Group, relation: Array) -> None:
+        """Let Adam move all rows.
 
         The group says where in g_entity the gradients of which entities are.
         """
@@ -161,23 +153,23 @@ class NumbaLearner(CompiledLearner):
         squares += self._update("relation", group, self.g_relation, len(relation))
         if self.direction:
             squares += self._update(self.direction, group, self.g_direction, len(relation))
-        return float(sum(squares))
+        self.squares_sum = float(sum(squares))
 
     def _update(self, name: str, group: Group, gradients: Array, batch: int) -> list[float]:
         """Let Adam move the rows of a table by the gradients of a batch of this size."""
         learning, is_entity = self.learning, name == "entity"
         size = learning.lr / (1 - BETAS[0] ** self.steps)
         root = (1 - BETAS[1] ** self.steps) ** -0.5
-        shift, g_shift, projection = NONE, NONE, (NO_ROWS,) * 3
         moved = self.moved if is_entity else np.ones(len(self.tables[name]), np.uint8)
+        shift, g_shift, projection = NONE, NONE, [NO_ROWS] * 3
         if is_entity and self.projection:
-            shift, g_shift, projection = self.shift, self.g_shift, self._state(self.projection)
+            shift, g_shift = self.shift, self.g_shift
+            projection = [part.numpy() for part in self.table_and_moments(self.projection)]
         return self.threads.run(
             adam.update, group[0] if learning.rows else len(self.tables[name]),
             name in self.unit, *group, gradients, g_shift,
             learning.rows, size, root, learning.weight_decay * batch,
-            *self._state(name), self.vectors[name].numpy(),
-            *projection, shift, moved,
+            *self.table_and_moments(name), self.vectors[name], *projection, shift, moved,
         )  # fmt: skip
 
     def _group(self, ids: Array, active: Array) -> Group:
@@ -186,16 +178,9 @@ class NumbaLearner(CompiledLearner):
         different = adam.group(ids, active, *arrays)
         return different, self.touched, self.starts, self.order
 
-    def _state(self, name: str) -> tuple[Array, Array, Array]:
-        parts = self.tables[name], self.means[name], self.squares[name]
-        table, mean, square = (part.numpy() for part in parts)
-        return table, mean, square
-
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Array:
         """Make the query vectors [n, D] of (anchor, relation) when ``side`` is asked for."""
         out = np.empty((len(anchor), self.rows.shape[1]), np.float32)
-        self.threads.run(
-            forms.queries, len(anchor), self.kind, side is Side.HEAD, self.rows, self.shift,
-            self.relations, self.directions, anchor.numpy(), relation.numpy(), out,
-        )  # fmt: skip
+        asked = side is Side.HEAD, *self.scored_by, anchor, relation
+        self.threads.run(forms.queries, len(anchor), self.kind, *asked, out)
         return out

@@ -96,7 +96,7 @@ def _add_modulus(total, q_re, q_im, transposed, re, im):
 
 
 @njit(**COMPILE)
-def count(begin, end, scores, answer, filtered, known_start, known_end, known, out):
+def count(begin, end, scores, answer, known_start, known_end, known, out):
     """Count scores above the answer's, equal to it, and non-finite in rows [begin:end] → [3, n]."""
     for i in range(begin, end):
         row, target = scores[i], scores[i, answer[i]]
@@ -106,9 +106,8 @@ def count(begin, end, scores, answer, filtered, known_start, known_end, known, o
             level += row[e] == target
             wrong += not (abs(row[e]) <= np.float32(3.4028235e38))
         level -= 1  # the answer itself
-        if filtered:
-            for o in range(known_start[i], known_end[i]):
-                if known[o] != answer[i]:
-                    above -= row[known[o]] > target
-                    level -= row[known[o]] == target
+        for o in range(known_start[i], known_end[i]):
+            if known[o] != answer[i]:
+                above -= row[known[o]] > target
+                level -= row[known[o]] == target
         out[0, i], out[1, i], out[2, i] = above, level, wrong

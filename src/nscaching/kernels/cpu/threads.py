@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 
 
 @contextmanager
@@ -26,18 +27,15 @@ class Threads:
         self.count = torch.get_num_threads()
         self._pool = ThreadPoolExecutor(max(1, self.count - 1), "nscaching")
 
-    def run(self, loop: Callable[..., Any], length: int, *arguments: Any) -> list[Any]:
-        """Call loop(begin, end, *arguments) on the parts of range(length); return its results."""
-        return self.run_each(loop, length, [arguments] * self.count)
-
-    def run_each(
-        self, loop: Callable[..., Any], length: int, arguments: Sequence[Sequence[Any]]
+    def run(
+        self, loop: Callable[..., Any], length: int, *arguments: Any, each: Sequence[Any] = ()
     ) -> list[Any]:
-        """Call the loop like ``run``, with separate arguments for each part."""
+        """Call loop(begin, end, *arguments) on the parts of range(length); return its results.
+
+        The loop gets tensors as arrays, and last its part's own argument where ``each`` has one.
+        """
+        given = [a.numpy() if isinstance(a, Tensor) else a for a in arguments]
         bounds = [length * part // self.count for part in range(self.count + 1)]
-        others = [
-            self._pool.submit(loop, bounds[part], bounds[part + 1], *arguments[part])
-            for part in range(1, self.count)
-        ]
-        mine = loop(bounds[0], bounds[1], *arguments[0])
-        return [mine, *(other.result() for other in others)]
+        calls = [(*bounds[k : k + 2], *given, *each[k : k + 1]) for k in range(self.count)]
+        others = [self._pool.submit(loop, *call) for call in calls[1:]]
+        return [loop(*calls[0]), *(other.result() for other in others)]

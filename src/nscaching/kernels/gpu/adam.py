@@ -12,12 +12,17 @@ BETA_2, EPSILON = tl.constexpr(optimizers.BETAS[1]), tl.constexpr(optimizers.EPS
 
 
 @triton.jit
-def moved(row, mean, square, g, size, root, decay):
-    """Return the row, its mean and its mean square after a step of Adam."""
+def move(row, g, table, mean, square, at, inside, moving, size, root, decay):
+    """Let Adam move the ``moving`` rows of a table, in place; return all rows as they are then."""
+    m, v = tl.load(mean + at, inside, 0.0), tl.load(square + at, inside, 0.0)
     g = g + decay * row
-    mean += FRESH_1 * (g - mean)
-    square = BETA_2 * square + FRESH_2 * g * g
-    return row - size * mean / (tl.sqrt(square) * root + EPSILON), mean, square
+    m += FRESH_1 * (g - m)
+    v = BETA_2 * v + FRESH_2 * g * g
+    row = tl.where(moving, row - size * m / (tl.sqrt(v) * root + EPSILON), row)
+    tl.store(table + at, row, moving)
+    tl.store(mean + at, m, moving)
+    tl.store(square + at, v, moving)
+    return row
 
 
 @triton.jit
@@ -73,12 +78,7 @@ def adam(
     moving = inside
     if ROWS_ONLY:
         moving = inside & some[:, None]
-    m, v = tl.load(mean + at, inside, 0.0), tl.load(square + at, inside, 0.0)
-    new, m, v = moved(p, m, v, g, size, root, decay)
-    p = tl.where(moving, new, p)
-    tl.store(table + at, p, moving)
-    tl.store(mean + at, m, moving)
-    tl.store(square + at, v, moving)
+    p = move(p, g, table, mean, square, at, inside, moving, size, root, decay)
     if UNIT:
         p *= (1.0 / tl.maximum(tl.sqrt(tl.sum(p * p, 1)), 1e-12))[:, None]
         tl.store(normalized + at, p, moving)
@@ -88,13 +88,10 @@ def adam(
         moving_w = inside
         if ROWS_ONLY:
             moving_w = inside & (by_shift != 0)[:, None]
-        m = tl.load(projection_mean + at, inside, 0.0)
-        v = tl.load(projection_square + at, inside, 0.0)
-        new, m, v = moved(w, m, v, g_w, size, root, decay)
-        w = tl.where(moving_w, new, w)
-        tl.store(projection + at, w, moving_w)
-        tl.store(projection_mean + at, m, moving_w)
-        tl.store(projection_square + at, v, moving_w)
+        w = move(
+            w, g_w, projection, projection_mean, projection_square, at, inside, moving_w,
+            size, root, decay,
+        )  # fmt: skip
         tl.store(shift + n, tl.sum(p * w, 1), mark if ROWS_ONLY else there)
 
 

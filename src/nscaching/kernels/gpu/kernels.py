@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 import triton
@@ -10,28 +9,26 @@ from torch import Tensor
 
 from nscaching.data.index import Side
 from nscaching.kernels import random
-from nscaching.kernels.batch import Batch, Negatives
-from nscaching.kernels.codes import FORMS, STRATEGIES
-from nscaching.kernels.compiled import is_compiled
-from nscaching.kernels.distances import with_gradient
-from nscaching.kernels.gpu import changes, draw, forms, rank, refresh
+from nscaching.kernels.batch import Batch, Known, Negatives
+from nscaching.kernels.codes import STRATEGIES
+from nscaching.kernels.compiled import CompiledKernels, shift_of
+from nscaching.kernels.gpu import draw, forms, rank, refresh
 from nscaching.kernels.gpu.compiling import COMPILING
-from nscaching.kernels.gpu.launch import CHUNK, warps_of
+from nscaching.kernels.gpu.launch import scoring
 from nscaching.kernels.gpu.learner import TritonLearner
 from nscaching.kernels.gpu.random import fill
 from nscaching.kernels.gpu.replay import Replay
-from nscaching.kernels.learner import Learner, Scorer
 from nscaching.kernels.optimizers import Learning
 from nscaching.kernels.reference import (
     COIN,
     ENTITY,
+    FRESH,
+    NOISE,
     SLOT,
     CacheAccess,
     CacheSide,
-    Kernels,
-    Known,
     Step,
-)
+)  # fmt: skip
 from nscaching.models import MODULI, Form, Model
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -40,14 +37,11 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 PURPOSES = 8
 
 
-class TritonKernels(Kernels):
-    """Compiled twins of the hot operations; operations without a twin run on the reference path."""
-
+class TritonKernels(CompiledKernels[TritonLearner]):
     name = "triton"
 
     def __init__(self, reason: str = "asked for") -> None:
         super().__init__(reason)
-        self._learner: TritonLearner | None = None
         self._seeds: dict[int, Tensor] = {}
         self._owners: dict[Side, Tensor] = {}
 
@@ -61,17 +55,7 @@ class TritonKernels(Kernels):
         """Return the seconds that Triton has compiled, or loaded compiled kernels from disk."""
         return COMPILING.seconds
 
-    def learner(self, model: Model, learning: Learning, count: int = 1) -> Learner:
-        """Return a compiled learner where there is one."""
-        if not (is_compiled(model) and learning.many_compiled):
-            return super().learner(model, learning, count)
-        self._learner = TritonLearner(model, learning)
-        return self._learner
-
-    def scorer(self, model: Model, learning: Learning) -> Scorer:
-        """Return a compiled scorer where there is one."""
-        if not is_compiled(model):
-            return super().scorer(model, learning)
+    def new_learner(self, model: Model, learning: Learning) -> TritonLearner:
         return TritonLearner(model, learning)
 
     def capture(self, step: Step, phase: Callable[[], object] | None) -> Step:
@@ -89,7 +73,6 @@ class TritonKernels(Kernels):
         return self._seeds[seed]
 
     def gather(self, columns: Tensor, row: Tensor) -> Tensor:
-        """Return the columns [k, n] at some rows [B]: [k, B]."""
         (k, n), rows, block = columns.shape, len(row), 256
         out = columns.new_empty(k, rows)
         grid = (triton.cdiv(rows, block), k)
@@ -123,7 +106,6 @@ class TritonKernels(Kernels):
         return Negatives(head.unsqueeze(1), tail.unsqueeze(1), replace_head)
 
     def bits(self, purpose: int, seed: int, tick: Tensor, rows: int, count: int = 1) -> Tensor:
-        """Return random bits [rows, count] of a step for a purpose, all in one kernel."""
         size, block = rows * count, 1024
         out = torch.empty(rows, count, dtype=torch.int64, device=tick.device)
         fill[(triton.cdiv(size, block),)](
@@ -132,60 +114,43 @@ class TritonKernels(Kernels):
         return out
 
     def reward(self, model: Model, batch: Batch, negatives: Negatives) -> Tensor:
-        """Score the negatives [B, K] of a batch with no gradient, all in one kernel."""
-        learner = self._learner_of(model)
+        learner = self.learner_of(model)
         if learner is None or negatives.replace_head is None:
             return super().reward(model, batch, negatives)
-        replace = negatives.replace_head
-        entity = torch.where(replace.unsqueeze(1), negatives.head, negatives.tail)
-        return learner.scores(batch, replace, entity)
+        return learner.scores(batch, negatives.replace_head, negatives.entity)
 
     @torch.no_grad()
     def draw_by_score(
         self, batch: Batch, replace_head: Tensor, asked: CacheAccess, count: int = 1
     ) -> Negatives:
         """Draw a negative of each triple, one program per triple."""
-        model, settings = asked.model, asked.settings
-        learner = self._learner_of(model)
-        if learner is None or count > 1 or settings.draw == "uniform":
+        n1, strategy = asked.settings.n1, asked.settings.draw
+        learner = self.learner_of(asked.model)
+        if learner is None or count > 1 or strategy == "uniform":
             return super().draw_by_score(batch, replace_head, asked, count)
         caches = {cache.side: cache.ids for cache in asked.sides}
-        many, entity = max(2, triton.next_power_of_2(settings.n1)), torch.empty_like(batch.head)
+        entity = torch.empty_like(batch.head)
         draw.draw_by_score[(len(batch),)](
             batch.head, batch.relation, batch.tail, replace_head, batch.head_key, batch.tail_key,
             caches[Side.HEAD], caches[Side.TAIL], self.seeds(asked.seed, asked.tick.device),
             asked.tick, learner.rows, learner.relations, learner.directions, learner.shift, entity,
-            N1=settings.n1, C=many, D=learner.rows.shape[1], CHUNK=CHUNK,
-            KIND=learner.kind, FORM=FORMS[model.form], NORM=model.metric,
-            UNIT=model.unit_projection, HAS_SHIFT=bool(learner.projection),
-            STRATEGY=STRATEGIES[settings.draw], SLOT=SLOT,
-            num_warps=warps_of(model.form, many, learner.rows.shape[1]),
+            N1=n1, STRATEGY=STRATEGIES[strategy], SLOT=SLOT, **learner.scoring(n1),
         )  # fmt: skip
         return batch.corrupt(replace_head, entity, entity)
 
-    @torch.no_grad()
-    def refresh(self, asked: CacheAccess) -> None:
-        """Refresh the keys of each side in place, one program per key."""
+    def refresh_compiled(self, asked: CacheAccess, learner: TritonLearner | None) -> None:
+        """Refresh with one program per key."""
         model, settings, seed, tick = asked.model, asked.settings, asked.seed, asked.tick
-        if model.form not in FORMS or asked.is_known is not None:
-            super().refresh(asked)
-            return
-        learner = self._learner_of(model)
-        bfloat16 = settings.candidate_rows == "bfloat16"
+        rounded, count = settings.candidate_rows == "bfloat16", settings.n1 + settings.n2
         if learner is not None:
-            rows = learner.rounded_rows() if bfloat16 else learner.rows
+            rows = learner.rounded_rows() if rounded else learner.rows
             tables = (learner.rows, learner.relations, learner.directions, learner.shift)
-            kind, has_shift = learner.kind, bool(learner.projection)
+            shape = learner.scoring(count)
         else:
-            rows = model.table()
-            shift = None
-            if model.form is Form.SHIFTED:
-                shift = model.entity_shift(torch.arange(model.entities, device=rows.device))
+            rows, shift = model.table(), shift_of(model)
             tables = (rows, rows, rows, rows if shift is None else shift)
-            kind, has_shift = forms.GIVEN.value, shift is not None
-            rows = rows.bfloat16() if bfloat16 else rows
-        size, many = rows.shape[1], triton.next_power_of_2(settings.n1 + settings.n2)
-        warps = warps_of(model.form, many, size)
+            shape = scoring(model, count, rows.shape[1], forms.GIVEN.value, shift is not None)
+            rows = rows.bfloat16() if rounded else rows
         for cache, key in zip(asked.sides, asked.keys, strict=True):
             owner, n = self._owner(cache), len(key)
             query = direction = rows
@@ -203,20 +168,10 @@ class TritonKernels(Kernels):
                 self.seeds(seed, tick.device), tick, rows, *tables, query, direction,
                 rows if weight is None else weight, model.entities, float(settings.temperature),
                 -1.0 if cache.side is Side.HEAD else 1.0, N1=settings.n1, N2=settings.n2,
-                C=many, D=size, CHUNK=CHUNK,
-                KIND=kind, FORM=FORMS[model.form],
-                NORM=model.metric, UNIT=model.unit_projection, HAS_SHIFT=has_shift,
                 HAS_WEIGHT=weight is not None, STRATEGY=STRATEGIES[settings.refresh],
-                SHARED=settings.shared_candidates,
-                DISTINCT=settings.candidates == "set", FRESH=cache.fresh, NOISE=cache.noise,
-                num_warps=warps,
+                SHARED=settings.shared_candidates, DISTINCT=settings.candidates == "set",
+                FRESH=FRESH[cache.side], NOISE=NOISE[cache.side], **shape,
             )  # fmt: skip
-
-    def _learner_of(self, model: Model) -> TritonLearner | None:
-        """Return the learner that keeps the model's rows ready, if there is one."""
-        if self._learner is None or self._learner.model is not model:
-            return None
-        return self._learner.current()
 
     def _owner(self, cache: CacheSide) -> Tensor:
         keys = len(cache.ids)
@@ -225,18 +180,15 @@ class TritonKernels(Kernels):
         return self._owners[cache.side]
 
     def new_elements(self, ids: Tensor, keys: Tensor, before: Tensor, out: Tensor) -> None:
-        """Count new elements in the rows of some keys, and take these rows; one program per key."""
         n, n1 = before.shape
         many = max(2, triton.next_power_of_2(n1))
-        changes.new_elements[(n,)](ids, keys, before, out, n1, C=many)
+        refresh.new_elements[(n,)](ids, keys, before, out, n1, C=many)
 
     def score_all(self, model: Model, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
-        """Score every entity as the answer: anchor [n], relation [n] → [n, |E|]."""
         if model.form is not Form.SHIFTED or model.entity.dtype != torch.float32:
             return super().score_all(model, side, anchor, relation)
         query, direction = model.query(side, anchor, relation), model.direction(relation)
-        rows = model.table()
-        shift = model.entity_shift(torch.arange(model.entities, device=rows.device))
+        rows, shift = model.table(), shift_of(model)
         # Every relation shifts every row: how far, and to which length, follows from products.
         along = direction @ rows.T  # v·e [n, E]
         n, entities, (queries, at_once) = len(query), len(rows), (32, 128)
@@ -250,14 +202,7 @@ class TritonKernels(Kernels):
         weight = model.weight_of(relation)
         return along if weight is None else along.mul_(weight.unsqueeze(1))
 
-    def distances(self, query: Tensor, rows: Tensor, norm: int) -> Tensor:
-        """Return ‖q − e‖ [n, E] of all queries [n, D] and rows [E, D]."""
-        if query.dtype != torch.float32:
-            return super().distances(query, rows, norm)
-        return with_gradient(self, query, rows, norm)
-
     def pair_distances(self, query: Tensor, rows: Tensor, norm: int) -> Tensor:
-        """Return the distances with no gradient."""
         query, rows = query.detach(), rows.detach()
         n, entities, (queries, at_once) = len(query), len(rows), (64, 128)
         out = query.new_empty(n, entities)
@@ -269,7 +214,6 @@ class TritonKernels(Kernels):
         return out
 
     def slopes(self, weight: Tensor, query: Tensor, rows: Tensor, norm: int) -> Tensor:
-        """Return Σₑ weight[n, E]·∂‖q − e‖/∂q [n, D]; in norm 2 the weight is divided by ‖q − e‖."""
         n, entities, (queries, at_once) = len(query), len(rows), (16, 512)
         parts = triton.cdiv(entities, at_once)
         out = query.new_empty(parts, *query.shape)
@@ -281,17 +225,7 @@ class TritonKernels(Kernels):
         )  # fmt: skip
         return out.sum(0)
 
-    def count(self, scores: Tensor, answer: Tensor, known: Known | None) -> Tensor:
-        """Count in each row of scores [n, E]: above the answer [n], equal to it, non-finite."""
-        if scores.dtype != torch.float32:
-            return super().count(scores, answer, known)
+    def count_to(self, out: Tensor, scores: Tensor, answer: Tensor, known: Known) -> None:
         n, entities = scores.shape
-        out = torch.empty(3, n, dtype=torch.int64, device=scores.device)
-        runs: Any = (answer, answer, answer)
-        if known is not None:
-            runs = (known.start, known.end, known.answers)
-        rank.count[(n,)](
-            scores, answer, *runs, out, n, entities,
-            FILTERED=known is not None, BLOCK=1024, num_warps=4,
-        )  # fmt: skip
-        return out
+        ranges = known.start, known.end, known.answers
+        rank.count[(n,)](scores, answer, *ranges, out, n, entities, BLOCK=1024, num_warps=4)

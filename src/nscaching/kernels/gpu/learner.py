@@ -1,16 +1,17 @@
 """Gradient steps on GPUs, for the models whose gradients are compiled."""
 
 import math
+from typing import Any
 
 import torch
 import triton
 from torch import Tensor
 
 from nscaching.kernels.batch import Batch, Negatives
-from nscaching.kernels.codes import COMPLEX, FORMS
+from nscaching.kernels.codes import COMPLEX
 from nscaching.kernels.compiled import CompiledLearner
-from nscaching.kernels.gpu import adam, candidates, cubes, step
-from nscaching.kernels.gpu.launch import CHUNK, warps_of
+from nscaching.kernels.gpu import adam, candidates, step
+from nscaching.kernels.gpu.launch import scoring
 from nscaching.kernels.losses import LOGISTIC_ZERO
 from nscaching.kernels.optimizers import BETAS, Learning
 from nscaching.kernels.state import State
@@ -83,11 +84,9 @@ class TritonLearner(CompiledLearner):
             self.rounded.copy_(self.rows)
 
     def own_state(self) -> dict[str, Tensor]:
-        """Return the powers of β and the shifts."""
         return {"powers": self.powers, "gpu_shift": self.shift}
 
     def restore(self, state: State) -> None:
-        """Restore the state of a checkpoint."""
         super().restore(state)
         if self.rounded is not None:
             self.rounded.copy_(self.rows)
@@ -99,40 +98,31 @@ class TritonLearner(CompiledLearner):
         return self.rounded
 
     def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
-        """Learn from a batch; the negatives of a triple replace all its head or all its tail."""
         self.current()
         self._make_room(len(batch))
+        triple, shape = (batch.head, batch.relation, batch.tail), self._shape()
         if self.is_single(negatives):
-            self._learn_from_one(batch, negatives)
+            step.gradients[(len(batch),)](
+                *triple, negatives.head, negatives.tail, *self._rows_and_gradients(),
+                self.losses, self.teachings, float(self.learning.margin), LOGISTIC_ZERO,
+                NORM=self.model.norm, LOGISTIC=self.learning.objective == "logistic", **shape,
+            )  # fmt: skip
         else:
             given, loss, teaching = self.slopes(batch, negatives)
             self.losses[: len(batch)].copy_(loss)
             self.teachings[: len(batch)].copy_(teaching)
             self._add_gradients(batch, *given)
         if self.learning.cubes:
-            self._penalise(batch)
+            gradients = self.gradients["entity"], self.gradients["relation"]
+            step.penalise[(len(batch),)](
+                *triple, self.rows, self.relations, *gradients, *self.touched.values(),
+                float(self.learning.cubes), **shape,
+            )  # fmt: skip
         self._move(len(batch), sums)
 
     def _make_room(self, n: int) -> None:
         if n > len(self.losses):
             self.losses, self.teachings = (self.rows.new_zeros(n) for _ in range(2))
-
-    def _learn_from_one(self, batch: Batch, negatives: Negatives) -> None:
-        step.gradients[(len(batch),)](
-            batch.head, batch.relation, batch.tail, negatives.head, negatives.tail,
-            *self._rows_and_gradients(), self.losses, self.teachings,
-            float(self.learning.margin), LOGISTIC_ZERO,
-            **self._shape(), LOGISTIC=self.learning.objective == "logistic", num_warps=1,
-        )  # fmt: skip
-
-    def _penalise(self, batch: Batch) -> None:
-        shape = self._shape()
-        del shape["NORM"]  # of scores: the penalty needs none
-        cubes.penalise[(len(batch),)](
-            batch.head, batch.relation, batch.tail, self.rows, self.relations,
-            self.gradients["entity"], self.gradients["relation"], *self.touched.values(),
-            float(self.learning.cubes), **shape, num_warps=1,
-        )  # fmt: skip
 
     def _add_gradients(
         self, batch: Batch, replace_head: Tensor, entity: Tensor, slopes: Tensor
@@ -141,28 +131,27 @@ class TritonLearner(CompiledLearner):
         share = max(LEAST_SHARE, count * len(batch) // MOST_PROGRAMS)
         candidates.gradients[(len(batch), triton.cdiv(count, share))](
             batch.head, batch.relation, batch.tail, replace_head, entity, slopes.contiguous(),
-            count, share, *self._rows_and_gradients(), **self._shape(), num_warps=1,
+            count, share, *self._rows_and_gradients(), NORM=self.model.norm, **self._shape(),
         )  # fmt: skip
 
     def learn(self, batch: Batch, replace_head: Tensor, entity: Tensor, slopes: Tensor) -> None:
-        """Learn by the slopes [B, K] of some loss by these scores."""
         self._make_room(len(batch))
         self._add_gradients(batch, replace_head, entity, slopes)
         self._move(len(batch), self.own_sums)
 
     def scores(self, batch: Batch, replace_head: Tensor, entity: Tensor) -> Tensor:
-        """Score entities [B, K] in place of head or tail, with no gradient; ``learn`` is next."""
-        model, (n, count), size = self.model, entity.shape, self.rows.shape[1]
-        many = min(MOST_AT_ONCE, max(2, triton.next_power_of_2(count)))
+        n, count = entity.shape
+        shape = self.scoring(min(MOST_AT_ONCE, count))
         out = self.rows.new_empty(n, count)
-        candidates.score[(n, triton.cdiv(count, many))](
+        candidates.score[(n, triton.cdiv(count, shape["C"]))](
             batch.head, batch.relation, batch.tail, replace_head, entity,
-            self.rows, self.relations, self.directions, self.shift, out, count,
-            C=many, D=size, CHUNK=CHUNK, KIND=self.kind, FORM=FORMS[model.form],
-            NORM=model.metric, UNIT=model.unit_projection, HAS_SHIFT=bool(self.projection),
-            num_warps=warps_of(model.form, many, size),
+            self.rows, self.relations, self.directions, self.shift, out, count, **shape,
         )  # fmt: skip
         return out
+
+    def scoring(self, count: int) -> dict[str, Any]:
+        """Return the launch parameters of programs that score so many candidates."""
+        return scoring(self.model, count, self.rows.shape[1], self.kind, bool(self.projection))
 
     def _rows_and_gradients(self) -> tuple[Tensor, ...]:
         direction = self.gradients[self.direction] if self.direction else self.g_shift
@@ -171,10 +160,10 @@ class TritonLearner(CompiledLearner):
         return *rows, *gradients, *self.touched.values()
 
     def _shape(self) -> dict[str, int]:
+        """Return the launch parameters of programs that add the gradients of a triple."""
         size = self.rows.shape[1]
-        width = size // 2 if self.kind == COMPLEX else size
-        block = triton.next_power_of_2(width)
-        return {"D": size, "BLOCK": block, "KIND": self.kind, "NORM": self.model.norm}
+        block = triton.next_power_of_2(size // 2 if self.kind == COMPLEX else size)
+        return {"D": size, "BLOCK": block, "KIND": self.kind, "num_warps": 1}
 
     def _move(self, n: int, sums: Tensor) -> None:
         """Let Adam move all rows by the gradients of n triples."""
@@ -187,9 +176,9 @@ class TritonLearner(CompiledLearner):
             rounding = name == "entity" and self.rounded is not None
             projection = self.projection if shifted else name
             adam.adam[(programs,)](
-                *self._state(name), self.gradients[name], self.vectors[name],
+                *self.table_and_moments(name), self.gradients[name], self.vectors[name],
                 self.rounded if rounding else self.vectors[name],
-                *self._state(projection), self.shift, self.g_shift,
+                *self.table_and_moments(projection), self.shift, self.g_shift,
                 self.touched["entity" if name == "entity" else "relation"],
                 self.powers, self.partial, first, self.learning.lr, decay,
                 len(self.tables[name]), D=size, BLOCK=self.block, ROWS=self.at_once,
@@ -201,6 +190,3 @@ class TritonLearner(CompiledLearner):
         if len(partial) > MOST_PARTIAL:
             partial = partial.sum(0, dtype=torch.float64, keepdim=True)
         adam.finish[(1,)](self.losses, self.teachings, partial, sums, n, len(partial), num_warps=8)
-
-    def _state(self, name: str) -> tuple[Tensor, Tensor, Tensor]:
-        return self.tables[name], self.means[name], self.squares[name]

@@ -129,10 +129,7 @@ def shifted_distances(
 
 
 @triton.jit
-def count(
-    scores, answer, known_start, known_end, known, out, n, E,
-    FILTERED: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+def count(scores, answer, known_start, known_end, known, out, n, E, BLOCK: tl.constexpr):
     """Count scores above the answer's, equal to it, and non-finite in one row; out is [3, n]."""
     i = tl.program_id(0)
     row = scores + i.to(tl.int64) * E
@@ -149,16 +146,15 @@ def count(
         level += ((e < E) & (score == target) & (e != right)).to(tl.int32)
         finite = tl.abs(score) <= 3.4028234663852886e38
         wrong += ((e < E) & (finite == 0)).to(tl.int32)
-    if FILTERED:
-        first = tl.load(known_start + i)
-        last = tl.load(known_end + i)
-        for start in range(first, last, BLOCK):
-            inside = start + lane < last
-            e = tl.load(known + start + lane, inside, 0)
-            score = tl.load(row + e, inside, float("-inf"))
-            other = inside & (e != right)
-            above -= (other & (score > target)).to(tl.int32)
-            level -= (other & (score == target)).to(tl.int32)
+    first = tl.load(known_start + i)
+    last = tl.load(known_end + i)
+    for start in range(first, last, BLOCK):
+        inside = start + lane < last
+        e = tl.load(known + start + lane, inside, 0)
+        score = tl.load(row + e, inside, float("-inf"))
+        other = inside & (e != right)
+        above -= (other & (score > target)).to(tl.int32)
+        level -= (other & (score == target)).to(tl.int32)
     tl.store(out + i, tl.sum(above, 0).to(tl.int64))
     tl.store(out + n + i, tl.sum(level, 0).to(tl.int64))
     tl.store(out + 2 * n + i, tl.sum(wrong, 0).to(tl.int64))

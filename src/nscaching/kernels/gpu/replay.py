@@ -23,7 +23,6 @@ class Replay:
         self.stream = torch.cuda.Stream()
 
     def __call__(self, rows: Tensor) -> None:
-        """Run a step on the rows [B] of a batch."""
         phase = self.phase()
         if phase is None:
             self.step(rows)

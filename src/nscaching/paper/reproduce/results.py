@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from nscaching.config import TrainConfig
-from nscaching.errors import UserError
-from nscaching.files import FolderLock, append_lines, reading, regular_file, sync, writing
+from nscaching.errors import UserError, reading
+from nscaching.files import FolderLock, append_lines, regular_file, sync, writing
 from nscaching.paper.published import TABLES, PaperTable
 from nscaching.paper.reproduce.plan import PARTS, Cell, Training, fingerprint
 from nscaching.runs.checkpoints import Checkpoints

@@ -1,24 +1,43 @@
 """Vectors with their names as files that other programs read, one format per suffix."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError, flag, unknown, user_path
-from nscaching.files import replacing, writing
+from nscaching.files import check_new_file, replacing
 from nscaching.models import Model, finite
 from nscaching.runs.export import binary, parquet, text
-from nscaching.runs.export._vectors import Format, Progress, Vectors
+from nscaching.runs.export._vectors import Progress, Vectors
+
+if TYPE_CHECKING:
+    from nscaching.runs.run import Run
 
 __all__ = ["FORMATS", "Vectors", "export", "load_vectors", "vectors_of"]
 
-FORMATS: dict[str, Format] = {
-    ".safetensors": binary.Safetensors(),
-    ".npz": binary.Npz(),
-    ".tsv": text.Word2Vec(),
-    ".parquet": parquet.Parquet(),
+
+class Format(NamedTuple):
+    """A way to write vectors."""
+
+    write: Callable[..., None]
+    """Write (vectors, progress, *files)."""
+    read: Callable[[Path], Vectors]
+    """Read from a path; a ValueError, KeyError or OSError says what is wrong."""
+    files: Callable[[Path], tuple[Path, ...]] = lambda path: (path,)
+    """The files of an export to a path, the path itself first."""
+
+
+FORMATS = {
+    ".safetensors": Format(binary.write_safetensors, binary.read_safetensors),
+    ".npz": Format(binary.write_npz, binary.read_npz),
+    ".tsv": Format(text.write, text.read, text.files),
+    ".parquet": Format(parquet.write, parquet.read),
 }
 
 
@@ -34,33 +53,21 @@ def vectors_of(model: Model, graph: KnowledgeGraph) -> Vectors:
 
 
 def export(
-    model: Model,
-    graph: KnowledgeGraph,
-    path: str | Path,
-    overwrite: bool = False,
-    progress: Progress | None = None,
+    run: Run, path: str | Path, overwrite: bool = False, progress: Progress | None = None
 ) -> tuple[Path, ...]:
-    """Write the vectors in the format of the suffix; return the files.
+    """Write the vectors with their names as .safetensors, .npz, .tsv or .parquet.
 
-    ``progress`` receives (rows done, rows in all).
+    ``progress`` receives (rows done, rows in all). The files are returned.
     """
     target = user_path(path)
     form = _format(target)
     files = form.files(target)
     for file in files:
-        if file.is_dir():
-            raise UserError(f"{file} is a folder; {flag('to', 'path')} names a file")
-        if not overwrite and (file.exists() or file.is_symlink()):
-            raise UserError(
-                f"{file} exists already; choose another {flag('to', 'path')}, or say "
-                f"{flag('overwrite', 'overwrite=True')}"
-            )
-    vectors = vectors_of(model, graph)
-    with writing(target.parent):
-        target.parent.mkdir(parents=True, exist_ok=True)
+        check_new_file(file, flag("to", "path"), overwrite)
+    vectors = vectors_of(run.model, run.graph)
     with ExitStack() as stack:  # the files get their names when all are written, the first one last
         partial = [stack.enter_context(replacing(file, shared=True)) for file in files]
-        form.write(vectors, partial, progress or (lambda done, of: None))
+        form.write(vectors, progress or (lambda done, of: None), *partial)
     return files
 
 
@@ -79,9 +86,6 @@ def load_vectors(path: str | Path) -> Vectors:
 
 
 def _format(path: Path) -> Format:
-    """Return the format of a suffix, if the packages it needs are installed."""
     if path.suffix.lower() not in FORMATS:
         raise unknown("suffix", path.suffix or path.name, FORMATS)
-    form = FORMATS[path.suffix.lower()]
-    form.check()
-    return form
+    return FORMATS[path.suffix.lower()]

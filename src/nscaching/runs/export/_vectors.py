@@ -1,9 +1,7 @@
-"""The exported vectors, and the interface of a format."""
+"""The exported vectors."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -24,29 +22,13 @@ class Vectors:
     relation: Floats  # [|R|, D′], where D′ may differ from D
 
     def __post_init__(self) -> None:
-        for names, rows in (
-            (self.entities, self.entity),
-            (self.labels, self.entity),
-            (self.relations, self.relation),
+        for rows, *names in (
+            (self.entity, self.entities, self.labels),
+            (self.relation, self.relations),
         ):
-            if rows.ndim != 2 or rows.dtype != np.float32 or len(names) != len(rows):
+            fits = all(len(some) == len(rows) for some in names)
+            if rows.ndim != 2 or rows.dtype != np.float32 or not fits:
                 raise ValueError("names and vectors do not fit")
 
-
-class Format(ABC):
-    """A way to write vectors."""
-
-    def check(self) -> None:  # noqa: B027  (most formats need nothing)
-        """Raise a UserError if a package is missing."""
-
-    def files(self, path: Path) -> tuple[Path, ...]:
-        """Return the files of an export to a path, the path itself first."""
-        return (path,)
-
-    @abstractmethod
-    def write(self, vectors: Vectors, files: Sequence[Path], progress: Progress) -> None:
-        """Write the files."""
-
-    @abstractmethod
-    def read(self, path: Path) -> Vectors:
-        """Read the files; a ValueError, KeyError or OSError says what is wrong."""
+    def __len__(self) -> int:
+        return len(self.entities) + len(self.relations)

@@ -6,22 +6,19 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
 
-from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import UserError
-from nscaching.evaluation.predict import known_answers
 from nscaching.probes.files import Snapshots
-from nscaching.runs.inspect import cache_at, recorded_epochs, scored
-from nscaching.runs.report.examples import LOOKED_AT, question, varied
+from nscaching.runs.inspect import CachedQuery, cache_at, recorded_epochs
+from nscaching.runs.report.results import LOOKED_AT, varied
 
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-KEYS = 4
+QUERIES = 4
 SHOWN = 6
-"""Entities of a cache row that are shown."""
+"""Entities of a cache row that are shown, and known answers."""
 
 
 def cache(run: Run) -> dict[str, Any]:
@@ -35,7 +32,8 @@ def cache(run: Run) -> dict[str, Any]:
     epochs = recorded_epochs(run)
     if not epochs:
         return {}
-    cards = [_card(run.graph, side, key) for side, key in _keys(run)]
+    queries = _queries(run)
+    rows: list[dict[str, Any]] = [{} for _ in queries]  # by title
     missing = [] if 0 in epochs else ["The start was not recorded (--snapshots 0 does that)."]
     for epoch in sorted({0, epochs[-1]}.intersection(epochs)):
         try:
@@ -43,50 +41,23 @@ def cache(run: Run) -> dict[str, Any]:
         except UserError as reason:
             missing.append(f"Not shown: {reason}.")
             continue
-        title = f"after epoch {epoch:,}" if epoch else "before"
-        for card in cards:
-            card["rows"][title] = _row(run, card, found[card["side"]][card["key"]])
-    return {"cards": [card for card in cards if card["rows"]], "missing": missing}
+        for query, mine in zip(queries, rows, strict=True):
+            entities = np.unique(found[query.side][query.key].cpu().numpy())
+            mine[f"after epoch {epoch:,}" if epoch else "before"] = query.scored(entities)
+    cards = []
+    for query, mine in zip(queries, rows, strict=True):
+        true = [run.graph.label(entity) for entity in sorted(query.known)[:SHOWN]]
+        cards.append(query.names | {"true": true, "known": len(query.known), "rows": mine})
+    return {"cards": [card for card in cards if card["rows"]], "missing": missing, "shown": SHOWN}
 
 
-def _keys(run: Run) -> list[tuple[Side, int]]:
+def _queries(run: Run) -> list[CachedQuery]:
     """Choose queries of training triples by seed, of different relations and both sides."""
-    random = np.random.default_rng(run.config.seed)
-    rows = random.permutation(len(run.graph.train))[:LOOKED_AT]
-    chosen = varied(rows, run.graph.train[rows, 1], KEYS)
-    sides = [(Side.TAIL, Side.HEAD)[i % 2] for i in range(len(chosen))]
-    keys = run.graph.train_keys
-    return [(side, int(keys[side][row])) for side, row in zip(sides, chosen, strict=True)]
-
-
-def _card(graph: KnowledgeGraph, side: Side, key: int) -> dict[str, Any]:
-    """Return a query with its known answers, and no rows yet."""
-    anchor, relation = divmod(int(graph.train_index[side].codes[key]), len(graph.relations))
-    head, tail = (anchor, None) if side is Side.TAIL else (None, anchor)
-    known = set(known_answers(graph, head, relation, tail))  # of all splits
-    return {
-        "side": side,
-        "key": key,
-        "query": (anchor, relation),
-        "known": known,
-        "question": question(graph, side, anchor, relation),
-        "true": [graph.label(entity) for entity in sorted(known)[:SHOWN]],
-        "more_true": max(0, len(known) - SHOWN),
-        "rows": {},
-    }
-
-
-def _row(run: Run, card: dict[str, Any], ids: Tensor) -> dict[str, Any]:
-    """Return the entities of a cache row that score highest, each once."""
-    anchor, relation = card["query"]
-    entities = np.unique(ids.cpu().numpy())
-    entities, scores = scored(run.model, card["side"], anchor, relation, entities)
-    best = zip(entities[:SHOWN].tolist(), scores[:SHOWN].tolist(), strict=True)
-    return {
-        "distinct": len(entities),
-        "mean": float(scores.mean()),
-        "first": [
-            {"label": run.graph.label(entity), "known": entity in card["known"], "score": score}
-            for entity, score in best
-        ],
-    }
+    triples = run.graph.train
+    rows = np.random.default_rng(run.config.seed).permutation(len(triples))[:LOOKED_AT]
+    queries = []
+    for i, row in enumerate(varied(rows, triples[rows, 1], QUERIES)):
+        side = (Side.TAIL, Side.HEAD)[i % 2]
+        head, relation, tail = triples[row].tolist()
+        queries.append(CachedQuery(run, side, side.query(head, tail)[0], relation))
+    return queries

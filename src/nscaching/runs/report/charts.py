@@ -1,14 +1,31 @@
-"""Line charts against epochs: where everything lies. The template draws them as SVG."""
+"""Line charts of a training run against epochs: where all parts lie. The template draws SVG."""
+
+from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nscaching.runs.report.markup import number
 
+if TYPE_CHECKING:
+    from nscaching.runs.run import Run
+
 Point = tuple[float, float]
+
+# Title and meaning of the known figures of an epoch.
+FIGURES = {
+    "loss": ("Loss", "mean of a training triple"),
+    "nonzero_loss": ("Non-zero loss", "share of triples that still teach something"),
+    "gradient_norm": ("Gradient norm", "mean of a step"),
+    "generator_loss": ("Generator’s loss", "mean of a training triple"),
+    "reward": ("Generator’s reward", "what the model thinks of the negatives it drew"),
+    "entropy": ("Generator’s entropy", "how undecided it is, in nats"),
+    "repeat_ratio": ("Repeat ratio", "share of negatives that came before, a few epochs back"),
+    "changed_elements": ("Changed elements", "entities of a cache row that an epoch replaced"),
+}
+MOST_FIGURES = 12  # a sampler of the user's may record any number
 
 WIDTH, HEIGHT = 480, 210
 LEFT, RIGHT, TOP, BOTTOM = 48, 10, 12, 26
@@ -17,8 +34,7 @@ MOST_HOVERS = 60
 TOO_LARGE = 1e30  # of a figure: the range of an axis must not overflow
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(NamedTuple):
     """One line of a chart: points (epoch, value) by epoch."""
 
     label: str
@@ -26,14 +42,90 @@ class Series:
     mark: float | None = None
     """Epoch whose point is drawn."""
 
-    def usable(self) -> list[Point]:
-        """Return the points that can be drawn."""
-        return [(x, y) for x, y in self.points if abs(x) < TOO_LARGE and abs(y) < TOO_LARGE]
 
-    def value(self) -> float:
-        """Return the value at the mark, or the last."""
-        points = self.usable()
-        return dict(points).get(self.mark if self.mark is not None else -1, points[-1][1])
+def panels(run: Run) -> list[dict[str, Any]]:
+    """Return the charts of a run: loss and MRR first, then all other recorded figures."""
+    epochs = [record for record in run.history if "split" not in record]
+    recorded = dict.fromkeys(key for record in epochs for key in record)
+    others = [key for key in recorded if key not in FIGURES and key not in ("epoch", "seconds")]
+    keys = [key for key in FIGURES if key in recorded] + others
+    last = max((r["epoch"] for r in epochs if abs(r["epoch"]) < TOO_LARGE), default=1)
+    drawn = [
+        chart(*FIGURES.get(key, (key, "")), [Series(key, _points(epochs, key))], last)
+        for key in keys[:MOST_FIGURES]
+    ]
+    rankings = [
+        Series(label, _points([r for r in run.history if r.get("split") == split], "mrr"), mark)
+        for split, label, mark in (("valid", "validation", run.best_epoch), ("test", "test", None))
+    ]
+    drawn.insert(1, chart("MRR", None, rankings, last))
+    return [panel for panel in drawn if panel]
+
+
+def _points(records: Sequence[dict[str, Any]], key: str) -> list[Point]:
+    """Return (epoch, figure) of the records that have such a number, an epoch once."""
+    found = {
+        float(record["epoch"]): float(record[key])
+        for record in records
+        if isinstance(record.get(key), int | float)
+    }
+    return sorted(found.items())
+
+
+def chart(
+    title: str, hint: str | None, series: Sequence[Series], last_epoch: float
+) -> dict[str, Any]:
+    """Return the places of all parts of a chart, empty if there is nothing to draw.
+
+    The value is that of the first line at its mark, or else its last. Without a hint, the labels of
+    the lines are shown.
+    """
+    usable = [
+        Series(label, [point for point in points if all(abs(x) < TOO_LARGE for x in point)], mark)
+        for label, points, mark in series
+    ]
+    drawn = [one for one in usable if one.points]
+    if not drawn:
+        return {}
+    xs, ys = zip(*(point for one in drawn for point in one.points), strict=True)
+    levels = ticks(min(0.0, *ys), max(0.0, *ys))
+    epochs = ticks(0, max(1.0, last_epoch, *xs), 6, True)
+
+    def place(point: Point) -> Point:
+        x, y = point[0] / epochs[-1], (point[1] - levels[0]) / (levels[-1] - levels[0])
+        across, up = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+        return LEFT + across * x, HEIGHT - BOTTOM - up * y
+
+    _, points, mark = drawn[0]
+    axis = max(levels[0], 0)
+    return {
+        "title": title,
+        "hint": hint,
+        "labels": [one.label for one in drawn] if hint is None else [],
+        "value": dict(points).get(mark if mark is not None else -1, points[-1][1]),
+        "size": (WIDTH, HEIGHT),
+        "inner": (LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM),  # left, right, top, bottom
+        "levels": [(place((0, y))[1], "axis" if y == axis else "grid", _short(y)) for y in levels],
+        "epochs": [
+            (place((x, 0))[0], "end" if x == epochs[-1] else "middle", number(x)) for x in epochs
+        ],
+        "lines": [[place(point) for point in thin(one.points)] for one in drawn],
+        "marks": [[place(p) for p in one.points if p[0] == one.mark] for one in drawn],
+        "hovers": _hovers(drawn, place),
+    }
+
+
+def ticks(low: float, high: float, most: int = 5, whole: bool = False) -> list[float]:
+    """Return at most so many round numbers whose range holds low and high."""
+    span = high - low if high - low > 1 / TOO_LARGE else 1.0
+    power = 10.0 ** math.floor(math.log10(span / most))
+    for step in (m * p for p in (power, 10 * power) for m in (1, 2, 2.5, 5)):
+        if whole and step != max(1, int(step)):
+            continue
+        first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+        if last - first < most:
+            return [i * step for i in range(first, max(last, first + 1) + 1)]
+    return [low, low + span]
 
 
 def thin(points: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
@@ -50,85 +142,29 @@ def thin(points: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
     return [points[i] for i in sorted(kept)]
 
 
-def ticks(low: float, high: float, most: int = 5, whole: bool = False) -> list[float]:
-    """Return at most so many round numbers whose range holds low and high."""
-    span = high - low if high - low > 1 / TOO_LARGE else 1.0
-    power = 10.0 ** math.floor(math.log10(span / most))
-    for step in (m * p for p in (power, 10 * power) for m in (1, 2, 2.5, 5)):
-        if whole and step != max(1, int(step)):
-            continue
-        first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-        if last - first < most:
-            return [i * step for i in range(first, max(last, first + 1) + 1)]
-    return [low, low + span]
-
-
-def chart(title: str, series: Sequence[Series], last_epoch: float) -> dict[str, Any]:
-    """Return the places of everything in a chart, empty if there is nothing to draw."""
-    drawn = [(one, points) for one in series if (points := one.usable())]
-    if not drawn:
-        return {}
-    values = [y for _, points in drawn for _, y in points]
-    levels = ticks(min(0.0, *values), max(0.0, *values))
-    epochs = ticks(0, max(1.0, last_epoch, *(x for _, points in drawn for x, _ in points)), 6, True)
-    frame = _Frame(epochs[-1], levels[0], levels[-1])
-    axis = max(levels[0], 0)
-    return {
-        "title": title,
-        "size": (WIDTH, HEIGHT),
-        "inner": (LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM),  # left, right, top, bottom
-        "levels": [(frame.y(y), "axis" if y == axis else "grid", _short(y)) for y in levels],
-        "epochs": [(frame.x(x), "end" if x == epochs[-1] else "middle", number(x)) for x in epochs],
-        "lines": [[frame.place(point) for point in thin(points)] for _, points in drawn],
-        "marks": [
-            [frame.place(point) for point in points if point[0] == one.mark]
-            for one, points in drawn
-        ],
-        "hovers": frame.hovers(drawn),
-    }
+def _hovers(drawn: Sequence[Series], place: Callable[[Point], Point]) -> list[dict[str, Any]]:
+    """Return stripes that show the values of their epoch when pointed at."""
+    at: dict[float, list[tuple[int, str, Point]]] = {}  # epoch → (colour, label, point)
+    for colour, one in enumerate(drawn, 1):
+        for point in one.points:
+            at.setdefault(point[0], []).append((colour, one.label, point))
+    epochs = sorted(at)
+    epochs = epochs[:: -math.ceil(len(epochs) / MOST_HOVERS)][::-1]  # with the last epoch
+    places = [place((epoch, 0))[0] for epoch in epochs]
+    between = [(a + b) / 2 for a, b in itertools.pairwise(places)]
+    edges = [places[0] - 4, *between, places[-1] + 4]
+    return [
+        {
+            "epoch": epoch,
+            "left": left,
+            "right": right,
+            "values": [(label, point[1]) for _, label, point in at[epoch]],
+            "dots": [(colour, place(point)) for colour, _, point in at[epoch]],
+        }
+        for epoch, (left, right) in zip(epochs, itertools.pairwise(edges), strict=True)
+    ]
 
 
 def _short(value: float) -> str:
     shown = f"{value / 1e3:g}k" if 1e4 <= abs(value) < 1e7 else f"{value:.6g}"
     return shown.replace("-", "−")
-
-
-@dataclass(frozen=True)
-class _Frame:
-    """Where epochs 0 to ``last`` and values ``low`` to ``high`` lie in the picture."""
-
-    last: float
-    low: float
-    high: float
-
-    def x(self, epoch: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * epoch / self.last
-
-    def y(self, value: float) -> float:
-        share = (value - self.low) / (self.high - self.low)
-        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share
-
-    def place(self, point: Point) -> Point:
-        return self.x(point[0]), self.y(point[1])
-
-    def hovers(self, drawn: Sequence[tuple[Series, Sequence[Point]]]) -> list[dict[str, Any]]:
-        """Return stripes that show the values of their epoch when pointed at."""
-        at: dict[float, list[tuple[int, str, Point]]] = {}  # epoch → (colour, label, point)
-        for colour, (one, points) in enumerate(drawn, 1):
-            for point in points:
-                at.setdefault(point[0], []).append((colour, one.label, point))
-        epochs = sorted(at)
-        epochs = epochs[:: -math.ceil(len(epochs) / MOST_HOVERS)][::-1]  # with the last epoch
-        places = [self.x(epoch) for epoch in epochs]
-        between = [(a + b) / 2 for a, b in itertools.pairwise(places)]
-        edges = [places[0] - 4, *between, places[-1] + 4]
-        return [
-            {
-                "epoch": epoch,
-                "left": left,
-                "right": right,
-                "values": [(label, point[1]) for _, label, point in at[epoch]],
-                "dots": [(colour, self.place(point)) for colour, _, point in at[epoch]],
-            }
-            for epoch, (left, right) in zip(epochs, itertools.pairwise(edges), strict=True)
-        ]

@@ -47,10 +47,8 @@ def number(value: float) -> str:
 
 
 def fixed(value: float, places: int) -> str:
-    """Return a number with so many decimal places."""
     return f"{value:,.{places}f}".replace("-", "−")
 
 
 def place(value: float) -> Markup:
-    """Return a coordinate of a drawing."""
     return Markup("{:.1f}").format(value)

@@ -1,19 +1,34 @@
-"""Distances of queries and rows, in plain torch."""
+"""Arithmetic of scores in plain torch: complex numbers as pairs, distances, a check."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from nscaching.errors import UserError
+
 # Gathered candidate rows [queries, K, D] are scored in pieces of this size: small enough for a
 # processor's cache, large enough that a GPU needs few launches.
 PIECE_BYTES = {"cpu": 2 << 20, "cuda": 1 << 30}
+
+DIVERGED = "the model gives scores that are not finite: its training diverged"
 
 MODULI = 0
 """A third norm beside 1 and 2: the sum of the moduli of complex numbers [real | imaginary]."""
 
 Distances = Callable[[Tensor, Tensor, int], Tensor]
 """(query [n, D], rows [E, D], norm) → ‖q − e‖ [n, E]; the norm is 1, 2 or ``MODULI``."""
+
+
+def times(a_re: Tensor, a_im: Tensor, b_re: Tensor, b_im: Tensor) -> tuple[Tensor, Tensor]:
+    """Return real and imaginary part of a·b."""
+    return a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re
+
+
+def moduli(rows: Tensor) -> Tensor:
+    """Return the moduli [..., d] of rows [real | imaginary] of 2d; they have a gradient at zero."""
+    found: Tensor = torch.linalg.vector_norm(rows.unflatten(-1, (2, -1)), dim=-2)
+    return found
 
 
 def plain_distances(query: Tensor, rows: Tensor, norm: int) -> Tensor:
@@ -28,7 +43,14 @@ def _sums_of_moduli(query: Tensor, rows: Tensor) -> Tensor:
     """Return Σᵢ |qᵢ − eᵢ| [..., n, E] of complex numbers, as many i at once as memory allows."""
     q, e = (x.unflatten(-1, (2, -1)) for x in (query.unsqueeze(-2), rows.unsqueeze(-3)))
     total = (query[..., :1] @ rows[..., :1].mT).zero_()
-    at_once = PIECE_BYTES[query.device.type] // (4 * max(1, total.numel()))
-    for q_i, e_i in zip(q.split(max(1, at_once), -1), e.split(max(1, at_once), -1), strict=True):
+    at_once = max(1, PIECE_BYTES[query.device.type] // (4 * max(1, total.numel())))
+    for q_i, e_i in zip(q.split(at_once, -1), e.split(at_once, -1), strict=True):
         total = total + torch.linalg.vector_norm(q_i - e_i, dim=-2).sum(-1)
     return total
+
+
+def finite(scores: Tensor) -> Tensor:
+    """Return the scores; raise a UserError if the model has diverged."""
+    if not torch.isfinite(scores).all():
+        raise UserError(DIVERGED)
+    return scores

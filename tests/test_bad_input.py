@@ -527,7 +527,7 @@ def test_no_message_of_the_library_writes_a_flag_by_hand():
     """But commands that a message quotes, and pages that are written for the command line."""
     library = Path(nscaching.__file__).parent
     pages = {"runs/card.py", "runs/report/page.py"}
-    commands = {"paper/figures/strategies.py", "paper/figures/sizes.py", "paper/figures/_logs.py"}
+    commands = {"paper/figures/sizes.py", "paper/figures/_logs.py"}
     for path in library.rglob("*.py"):
         name = str(path.relative_to(library))
         if name.startswith("cli/") or name in pages | commands:

@@ -21,7 +21,7 @@ SMALL = random_graph(entities=15, train=60, valid=12, test=12)
 LABELS = {f"e{i}": f"$name_{{ <{i}> 猫" for i in range(15)}
 GRAPH = graph_of(SMALL.train, SMALL.valid, SMALL.test, 15, 3, labels=LABELS)
 HEAD, RELATION, TAIL = (int(i) for i in GRAPH.train[0])
-QUERY = {"head": f"e{HEAD}", "relation": f"r{RELATION}"}
+QUERY = {"head": f"e{HEAD}", "relation": f"r{RELATION}", "tail": None}
 FLAGS = ["--head", f"e{HEAD}", "--relation", f"r{RELATION}"]
 
 
@@ -33,7 +33,7 @@ def run(tmp_path_factory):
 
 
 def test_a_row_for_each_epoch_is_what_inspect_samples(run):
-    (page,) = cache.pages([Log.read(run.path)], [], **QUERY)
+    (page,) = cache.pages([Log(run.path)], [], **QUERY)
     table, asked = page.table, run.inspect(**QUERY, sample=5)
     assert page.title.startswith(f"cache of ({LABELS[QUERY['head']]}, {QUERY['relation']}, ?): ")
     assert table.headings == ["epoch", "tails", "5 of the entities", "", "", "", ""]
@@ -48,9 +48,10 @@ def test_a_row_for_each_epoch_is_what_inspect_samples(run):
 
 
 def test_the_data_behind_have_every_cached_entity(run):
-    (page,) = cache.pages([Log.read(run)], [], relation=QUERY["relation"], tail=f"e{TAIL}")
+    asked = {"head": None, "relation": QUERY["relation"], "tail": f"e{TAIL}"}
+    (page,) = cache.pages([Log(run)], [], **asked)
     for epoch in (0, 2, 4):
-        (whole,) = run.inspect(relation=QUERY["relation"], tail=f"e{TAIL}", epoch=epoch)["epochs"]
+        (whole,) = run.inspect(**asked, epoch=epoch)["epochs"]
         rows = [row for row in page.rows if row["epoch"] == epoch]
         assert [{key: row[key] for key in whole["entities"][0]} for row in rows] == whole[
             "entities"
@@ -76,7 +77,9 @@ def test_what_stands_out_is_bold_and_nothing_leaves_the_image(tmp_path, monkeypa
     headings = ["epoch", "tails", "five", *[""] * 4]
     table = Table(headings, cells, {(0, 3)}, narrow=2, note="n" * 300, rows=[{"a": 1}])
     figures = []
-    monkeypatch.setattr(Figure, "savefig", lambda self, *_, **__: figures.append(self))
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, path, **_: figures.append(self) or path.touch()
+    )
     page = Page([], 1, "t" * 300, table=table)
     write(page, *(tmp_path / f"x.{end}" for end in ("png", "svg", "csv")))
     texts = figures[0].axes[0].texts
@@ -100,7 +103,7 @@ def test_a_run_without_a_cache_is_left_out_and_named(run, tmp_path):
 def test_of_many_epochs_some_are_shown(run, monkeypatch):
     monkeypatch.setattr(cache, "MOST_EPOCHS", 2)
     notes = []
-    (page,) = cache.pages([Log.read(run)], notes, **QUERY)
+    (page,) = cache.pages([Log(run)], notes, **QUERY)
     assert [cells[0] for cells in page.table.cells] == ["0", "4"]
     assert {row["epoch"] for row in page.rows} == {0, 2, 4}
     assert notes == [f"{run.path}: 2 of 3 recorded epochs are shown"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import re
 from itertools import pairwise
@@ -16,18 +17,14 @@ from figure_logs import some_graph, some_run, watch
 from nscaching import KnowledgeGraph, Run
 from nscaching.cli.main import main
 from nscaching.errors import UserError
-from nscaching.paper.figures import (
-    KINDS,
-    convergence,
-    distribution,
-    draw,
-    gradients,
-    sizes,
-    strategies,
-)
+from nscaching.paper.figures import KINDS, draw
 from nscaching.paper.figures._drawing import _look, plain, write
-from nscaching.paper.figures._logs import Log, by_sampler
+from nscaching.paper.figures._logs import Log
 from nscaching.paper.figures._pages import MOST_POINTS, Line, Page, Panel, evenly
+from nscaching.paper.figures.curves import by_sampler, convergence, gradients, strategies
+from nscaching.paper.figures.distribution import pages as distribution
+from nscaching.paper.figures.sizes import chosen as chosen_ranking
+from nscaching.paper.figures.sizes import pages as sizes
 from nscaching.runs.escaping import shorten
 
 SHORT = {"epochs": 40, "step": 10}
@@ -40,12 +37,12 @@ def logs(tmp_path, *runs, graph=None, **rest):
         some_run(tmp_path / f"run{i}", graph, **{**SHORT, **rest, **run})
         for i, run in enumerate(runs)
     ]
-    return [Log.read(path) for path in paths]
+    return [Log(path) for path in paths]
 
 
 def pages_of(kind, found):
     notes = []
-    return kind.pages(found, notes), notes
+    return kind(found, notes), notes
 
 
 def drawn(panel):
@@ -209,7 +206,7 @@ def test_sizes_of_other_settings_are_lines_of_their_own(tmp_path):
     best = page.panels[1]
     assert list(drawn(best)) == ["best, lr 0.1", "best, lr 0.2"]
     assert best.legend
-    chosen = [sizes._chosen(log, "test")["mrr"] for log in found]
+    chosen = [chosen_ranking(log, "test")["mrr"] for log in found]
     assert drawn(best)["best, lr 0.1"] == [(10, chosen[0]), (50, chosen[2])]
     mean = pytest.approx((chosen[1] + chosen[4]) / 2)
     assert drawn(best)["best, lr 0.2"] == [(10, mean), (50, chosen[3])]
@@ -297,10 +294,10 @@ def test_lines_of_one_name_are_told_apart(tmp_path):
 def test_a_run_need_not_be_on_disk(tmp_path):
     (found,) = logs(tmp_path, {})
     run = Run(found.graph, found.config, None, found.history)
-    (page,), _ = pages_of(gradients, [Log.read(run)])
+    (page,), _ = pages_of(gradients, [Log(run)])
     assert len(page.rows) == 40
     with pytest.raises(UserError, match="toy-transd-nscaching: no scores"):
-        distribution.pages([Log.read(run)], [])
+        distribution([Log(run)], [])
 
 
 def test_eight_lines_look_different():
@@ -350,7 +347,7 @@ def test_gradients_before_the_first_epoch(tmp_path):
     (found,) = logs(tmp_path, {})
     found.history.clear()
     with pytest.raises(UserError, match="run0: no gradient_norm yet"):
-        gradients.pages([found], [])
+        gradients([found], [])
 
 
 @pytest.mark.parametrize(
@@ -379,10 +376,10 @@ def test_scores_of_no_triples_and_of_unknown_ones(tmp_path):
     path = found.path / "scores.jsonl"
     path.write_text(path.read_text().replace('"e1"', '"nobody"'))
     with pytest.raises(UserError, match=r"run0: scores\.jsonl: unknown entity 'nobody'"):
-        distribution.pages([found], [])
+        distribution([found], [])
     path.write_text("")
     with pytest.raises(UserError, match=r"run0: no scores of watched triples \(scores\.jsonl\)"):
-        distribution.pages([found], [])
+        distribution([found], [])
 
 
 def test_without_validation_triples_it_is_test_triples_that_can_be_ranked(tmp_path):
@@ -392,8 +389,8 @@ def test_without_validation_triples_it_is_test_triples_that_can_be_ranked(tmp_pa
         relations=graph.relations, name="bare",
     )  # fmt: skip
     (found,) = logs(tmp_path, {"validated": False}, graph=bare)
-    with pytest.raises(UserError, match="nscaching train --probe-test records those of test"):
-        convergence.pages([found], [])
+    with pytest.raises(UserError, match="with --probe-test test triples too"):
+        convergence([found], [])
 
 
 def test_unknown_kinds_and_no_runs(tmp_path):
@@ -515,6 +512,22 @@ def test_files_come_out_the_same_and_are_not_overwritten(tmp_path, capsys):
     with pytest.raises(UserError, match=r"link\.csv exists already"):
         draw("gradients", run, tmp_path / "link")
     assert not (tmp_path / "elsewhere.csv").exists()
+
+
+def test_a_full_disk_leaves_the_files_as_they_were(tmp_path, monkeypatch):
+    run = some_run(tmp_path / "run", **SHORT)
+    files = draw("gradients", run, f"{tmp_path}/out/").files
+    before = [path.read_bytes() for path in files]
+
+    def half(self, path, **_):
+        path.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Figure, "savefig", half)
+    with pytest.raises(UserError, match=r"cannot write .*gradients\.png: No space left on device"):
+        draw("gradients", run, f"{tmp_path}/out/", overwrite=True)
+    assert [path.read_bytes() for path in files] == before
+    assert sorted((tmp_path / "out").iterdir()) == sorted(files)
 
 
 def test_a_run_that_is_given_twice_is_drawn_once(tmp_path):

@@ -166,7 +166,8 @@ class TrainingDisplay(Bar, Listener):
     """The bar of a training run: epochs done, time left, latest loss and MRR.
 
     A signal acts at once before the first step, later after a step. ``left`` ends the message of a
-    stop before the first step. In a ``series`` of runs, a ranking alone is no line of a log.
+    stop before the first step. In a ``series`` of runs, a ranking alone is no line of a log, and
+    no run says which kernels it has.
     """
 
     def __init__(
@@ -189,7 +190,8 @@ class TrainingDisplay(Bar, Listener):
 
     def announce(self, text: str) -> None:
         """Show which kernels run; the first step may have to compile them."""
-        self.say(text, "dim")
+        if not self.series:
+            self.say(text, "dim")
         self.show(self.epoch, self.epochs, "first step: kernels are compiled at first use")
         self._stop_before_first_step()
 

@@ -15,14 +15,11 @@ from nscaching.paper.reproduce import loop
 from nscaching.paper.reproduce.cell_training import ReproduceListener
 from nscaching.paper.reproduce.selection import Selection
 from nscaching.paper.reproduce.table import sentence
-from nscaching.runs.folder import Record
-from nscaching.training.listener import Stage
+from nscaching.training.listener import Listener
 
 
 class _Listener(ReproduceListener):
     """Shows a progress bar for each training; stops at a signal or at the time limit."""
-
-    display: TrainingDisplay
 
     def __init__(self, signals: Signals) -> None:
         self.signals = signals
@@ -41,18 +38,9 @@ class _Listener(ReproduceListener):
         note(text)
 
     @contextmanager
-    def training(self, name: str, config: TrainConfig) -> Iterator[None]:
-        with TrainingDisplay(name, config, self.signals, series=True) as self.display:
-            yield
-
-    def begin(self, history: list[Record]) -> None:
-        self.display.begin(history)
-
-    def record(self, record: Record) -> None:
-        self.display.record(record)
-
-    def progress(self, stage: Stage, done: int, total: int) -> None:
-        self.display.progress(stage, done, total)
+    def training(self, name: str, config: TrainConfig) -> Iterator[Listener]:
+        with TrainingDisplay(name, config, self.signals, series=True) as display:
+            yield display
 
 
 def reproduce(
@@ -83,7 +71,8 @@ def outcome(made: loop.Outcome, as_json: bool) -> None:
     rows = []
     for row in made.rows:
         name, figure = " ".join(row.cell[:4]).strip(), row.first
-        rows.append([name, row.cell.settings, str(figure), figure.papers, figure.signed])
+        difference = figure.measure.text(figure.difference, "+")
+        rows.append([name, row.cell.settings, str(figure), figure.papers, difference])
         rows[-1] += [row.verdict, f"{row.seconds:,.1f}", str(len(row.lines))]
     first = results.table.measures[0].heading
     headings = ["cell", "settings", first, "paper", "difference", "verdict", "seconds", "seeds"]

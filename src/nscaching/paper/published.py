@@ -1,9 +1,12 @@
 """The tables of the paper as data: the cells, the measures and the values that the paper prints."""
 
 import csv
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+from nscaching.config import read_toml
 
 Row = tuple[str, str, str, str]
 """Data, model, sampler and start; the start is empty where the paper has no choice of start."""
@@ -42,9 +45,9 @@ class PaperTable:
     title: str
     about: str
     """What is measured, in a few words."""
-    models: tuple[str, ...]
-    data: tuple[str, ...]
-    measures: tuple[Measure, ...]
+    models: list[str]
+    data: list[str]
+    measures: list[Measure]
 
     @cached_property
     def published(self) -> dict[Row, dict[str, float]]:
@@ -61,24 +64,16 @@ class PaperTable:
             }
 
 
-LINK_PREDICTION = PaperTable(
-    "link-prediction",
-    "Link prediction",
-    "All test triples, filtered ranking of both sides",
-    ("TransE", "TransH", "TransD", "DistMult", "ComplEx"),
-    ("wn18", "wn18rr", "fb15k", "fb15k237"),
-    (
-        Measure("mrr", "MRR", 4),
-        Measure("mr", "MR", 0),
-        Measure("hits@10", "Hit@10", 2, scale=100.0),
-    ),
-)
-TRIPLET_CLASSIFICATION = PaperTable(
-    "triplet-classification",
-    "Triplet classification",
-    "True and false test triples, told apart by a threshold per relation from validation",
-    ("TransD", "ComplEx"),
-    ("wn18rr", "fb15k237"),
-    (Measure("accuracy", "accuracy", 2, scale=100.0),),
-)
-TABLES = {table.name: table for table in (LINK_PREDICTION, TRIPLET_CLASSIFICATION)}
+TABLES = {
+    name: PaperTable(name, **values | {"measures": [Measure(**m) for m in values["measures"]]})
+    for name, values in read_toml(Path(__file__).with_name("tables.toml")).items()
+}
+
+
+def place(name: str, order: Sequence[str]) -> tuple[int, str]:
+    """Return a key that sorts names: first those of ``order`` as there, then others by name."""
+    return (order.index(name) if name in order else len(order)), name
+
+
+def paper_epochs(sampler: str) -> int:
+    return 3000 if sampler == "bernoulli" else 1000

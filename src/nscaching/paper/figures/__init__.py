@@ -1,10 +1,10 @@
-"""The figures of the paper, drawn from run folders: a module for each kind."""
+"""The figures of the paper, drawn from run folders as PNG, SVG and CSV."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -59,29 +59,29 @@ def draw(
     several = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
     if not several:
         raise UserError(f"say which runs to draw: nscaching figures {kind} RUN …")
-    from nscaching.files import writing
+    from nscaching.files import refuse_existing
+    from nscaching.paper.figures import cache, curves, distribution, sizes
     from nscaching.paper.figures._drawing import write
     from nscaching.paper.figures._logs import read
 
+    makers: dict[str, Callable[..., list[Page]]] = {
+        "distribution": distribution.pages, "convergence": curves.convergence,
+        "strategies": curves.strategies, "sizes": sizes.pages, "gradients": curves.gradients,
+        "cache": cache.pages,
+    }  # fmt: skip
     report = progress or (lambda done, of: None)
     drawn, steps = Drawn(), len(several) + 1
     logs = read(several, drawn.notes, lambda done: report(done, steps), trust)
-    pages: list[Page] = import_module(f"{__name__}.{kind}").pages(logs, drawn.notes, **asked)
+    pages = makers[kind](logs, drawn.notes, **asked)
     suffixes = distinct([page.suffix for page in pages]) if len(pages) > 1 else [""]
     prefixes = [_prefix(out, kind, suffix) for suffix in suffixes]
     files = [[Path(f"{prefix}.{end}") for end in ("png", "svg", "csv")] for prefix in prefixes]
-    for path in (path for group in files for path in group):
-        if (path.exists() or path.is_symlink()) and not overwrite:
-            raise UserError(
-                f"{path} exists already; choose another {flag('out')}, or say "
-                f"{flag('overwrite', 'overwrite=True')}"
-            )
+    for path in chain.from_iterable(files):
+        refuse_existing(path, flag("out"), overwrite)
     steps += len(pages) - 1
     for i, (page, (png, svg, csv)) in enumerate(zip(pages, files, strict=True)):
         report(len(several) + i, steps)
-        with writing(png):
-            png.parent.mkdir(parents=True, exist_ok=True)
-            write(page, png, svg, csv)
+        write(page, png, svg, csv)
         drawn.files += [png, svg, csv]
     return drawn
 
@@ -90,10 +90,8 @@ def distinct(names: Sequence[str]) -> list[str]:
     """Return names that differ in more than the case of letters, which some disks do not keep."""
     found: dict[str, str] = {}
     for name in names:
-        number, free = 1, name
-        while free.lower() in found:
-            number += 1
-            free = f"{name}-{number}"
+        tried = chain([name], (f"{name}-{number}" for number in count(2)))
+        free = next(name for name in tried if name.lower() not in found)
         found[free.lower()] = free
     return list(found.values())
 

@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nscaching.files import replacing
 from nscaching.paper.figures._pages import Page, Panel, Table
 from nscaching.runs import plots
 from nscaching.runs.escaping import shorten, visible
@@ -26,27 +27,15 @@ DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = "os^Dv<P*"
 FEW_POINTS = 15  # points have markers up to this number
 MARGIN, GREY = "#B00020", "#555555"
-STYLE: dict[Any, Any] = {
-    "font.size": 10,
-    "axes.titlesize": 10,
-    "legend.fontsize": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "lines.linewidth": 1.6,
-    "svg.hashsalt": "nscaching",  # the same ids in the file every time
-}
-
-Look = dict[str, Any]
+STYLE = Path(__file__).with_name("style.mplstyle")
 
 
 def write(page: Page, png: Path, svg: Path, data: Path) -> None:
     """Draw a page, and write the points that it shows."""
-    from matplotlib import rc_context
+    from matplotlib import style
     from matplotlib.figure import Figure  # the object alone: no display, no global state
 
-    with rc_context(STYLE), warnings.catch_warnings():
+    with style.context(STYLE), warnings.catch_warnings():
         # A name in a script without a font, or one longer than the figure is wide.
         warnings.filterwarnings("ignore", category=UserWarning, module="matplotlib")
         warnings.filterwarnings("ignore", "Glyph .* missing|constrained_layout not applied")
@@ -63,14 +52,18 @@ def write(page: Page, png: Path, svg: Path, data: Path) -> None:
         else:
             _draw_panels(figure, page, rows, width / page.columns)
         figure.draw_without_rendering()  # ticks follow the first layout, and the second the ticks
-        figure.savefig(png)
+        with replacing(png, shared=True) as partial:
+            figure.savefig(partial, format="png")
         figure.set_layout_engine("none")  # keep the layout: computing it takes half of the time
-        figure.savefig(svg, metadata={"Date": None})
-    rows_written = page.rows
-    with data.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-        writer = csv.DictWriter(file, list(rows_written[0]), lineterminator="\n")
+        with replacing(svg, shared=True) as partial:
+            figure.savefig(partial, format="svg", metadata={"Date": None})
+    with (
+        replacing(data, shared=True) as partial,
+        partial.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+    ):
+        writer = csv.DictWriter(file, list(page.rows[0]), lineterminator="\n")
         writer.writeheader()
-        for row in rows_written:
+        for row in page.rows:
             writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
 
 
@@ -86,12 +79,11 @@ def _draw_panels(figure: Figure, page: Page, rows: int, width: float) -> None:
             share = 0.5 if page.columns > 1 else 1.0
             _legend(frame, handles, share, loc="upper center", bbox_to_anchor=(0.5, -0.2))
         else:
-            shared = handles | shared
+            shared |= {name: handle for name, handle in handles.items() if name not in shared}
     for frame in axes[len(page.panels) :]:
         frame.remove()
     if len(shared) > 1:
-        in_order = {name: shared[name] for name in names}
-        _legend(figure, in_order, 1.0, loc="outside lower center")
+        _legend(figure, shared, 1.0, loc="outside lower center")
 
 
 def _legend(place: Axes | Figure, handles: dict[str, Any], share: float, **where: Any) -> None:  # noqa: ANN401
@@ -110,11 +102,10 @@ def _draw_table(axes: Axes, table: Table, width: float) -> None:
     left = [min(j, table.narrow) * narrow + max(0, j - table.narrow) * wide for j in columns]
     for i, cells in enumerate([table.headings, *table.cells]):
         for j, text in enumerate(cells):
-            look: Look = {"color": GREY if i == 0 else "black"}
+            place = axes.text(left[j], -i, "", size=8.5, color=GREY if i == 0 else "black")
             if (i - 1, j) in table.marked:
-                look = {"color": COLOURS[0], "weight": "bold"}
-            room = wide if i else width  # few columns have headings
-            _fit(axes.text(left[j], -i, "", size=8.5, **look), text, 0.92 * room)
+                place.set(color=COLOURS[0], weight="bold")
+            _fit(place, text, 0.92 * (wide if i else width))  # few columns have headings
     axes.axhline(-0.35, color=GREY, lw=0.8)
     note = axes.text(0, -len(table.cells) - 1.2, "", size=8, color=GREY)
     _fit(note, table.note, 0.92 * width)
@@ -148,8 +139,8 @@ def _panel(axes: Axes, panel: Panel, names: list[str], width: float) -> dict[str
         x, y = ([row[column] for row in line.rows] for column in (line.x, line.y))
         (handles[line.label],) = axes.plot(x, y, ms=4, **look)
         for point in zip(x, y, strict=True) if panel.values else ():
-            above: Look = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center"}
-            axes.annotate(f"{point[1]:.3f}", point, fontsize=9, **above)
+            above: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 9}
+            axes.annotate(f"{point[1]:.3f}", point, (0, 6), **above)
     _scale(axes, panel, ticks=max(3, min(6, round(1.6 * width))))
     if panel.mark is not None:
         mark = axes.axvline(panel.mark, color=MARGIN, ls="--", lw=1.2)
@@ -189,7 +180,7 @@ def _scale(axes: Axes, panel: Panel, ticks: int) -> None:
         axes.set_ylim(top=axes.get_ylim()[1] * 1.12)
 
 
-def _look(i: int) -> Look:
+def _look(i: int) -> dict[str, Any]:
     """Return what tells the i-th line from the others: colour, dashes and marker."""
     return {
         "color": COLOURS[i % len(COLOURS)],

@@ -1,18 +1,12 @@
 """The records of runs for figures: settings, metrics, scores of watched triples."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nscaching.config import TrainConfig
 from nscaching.data import datasets
-from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError, as_flag
-from nscaching.paper.figures._pages import Row, evenly
-from nscaching.paper.published import TABLES
+from nscaching.paper.figures._pages import Line, evenly
 from nscaching.probes.files import read_scores
 from nscaching.runs.folder import Record, RunFolder
 from nscaching.runs.run import Run
@@ -22,69 +16,39 @@ SAMPLERS = {"bernoulli": "Bernoulli", "igan": "IGAN", "kbgan": "KBGAN", "nscachi
 SILENT = {"device", "threads", "kernels", "pretrain", "generator_pretrain"}
 
 
-@dataclass(eq=False)
 class Log:
     """The records of one run; a key of dictionaries by identity."""
 
-    name: str
-    path: Path | None
-    graph: KnowledgeGraph
-    config: TrainConfig
-    history: list[Record]
-    mark: str = ""
-    """Distinguishes the data from other data of the same name."""
-    run: Run | None = None
-    """The run, where it was given instead of a folder."""
-
-    @classmethod
-    def read(cls, run: Run | str | Path, trust: bool = False) -> Log:
-        """Read the log of a run folder, which need not be finished, or take the log of a run."""
+    def __init__(self, run: Run | str | Path, trust: bool = False) -> None:
+        """Take the records of a run, or read those of a run folder, which need not be finished."""
+        self.run = run if isinstance(run, Run) else None
         if isinstance(run, Run):
-            return cls(run.name, run.path, run.graph, run.config, run.history, run=run)
-        folder = RunFolder(run)
-        source, config = folder.read_config(trust)
-        graph, name = folder.read_graph(source), folder.path.resolve().name
-        return cls(name, folder.path, graph, config, folder.read_history())
-
-    @property
-    def where(self) -> str:
+            self.path, self.name, self.history = run.path, run.name, run.history
+            self.config, self.graph = run.config, run.graph
+        else:
+            folder = RunFolder(run)
+            self.path, self.name = folder.path, folder.path.resolve().name
+            source, self.config = folder.read_config(trust)
+            self.graph, self.history = folder.read_graph(source), folder.read_history()
+        self.where = str(self.path or self.name)
         """The name of the run in errors and notes."""
-        return str(self.path or self.name)
-
-    @property
-    def data(self) -> str:
+        known, sampler = datasets.find(self.graph.name), self.config.sampler
+        self.data = known.title if known else self.graph.name
         """The data set as it is usually written."""
-        known = datasets.find(self.graph.name)
-        return (known.title if known else self.graph.name) + self.mark
-
-    @property
-    def model(self) -> str:
-        return self.config.model.rpartition(":")[2]
-
-    @property
-    def sampler(self) -> str:
-        return SAMPLERS.get(self.config.sampler, self.config.sampler.rpartition(":")[2])
+        self.model = self.config.model.rpartition(":")[2]
+        self.sampler = SAMPLERS.get(sampler, sampler.rpartition(":")[2])
+        self.start = "pretrain" if self.config.pretrain else "scratch"
+        self.has_cache = sampler == "nscaching"
+        self.settings = {k: str(v) for k, v in self.config.flat().items() if k not in SILENT}
+        """The settings that may tell lines apart, by name."""
 
     @property
     def title(self) -> str:
         return f"{self.model} with {self.sampler} on {self.data}"
 
     @property
-    def has_cache(self) -> bool:
-        return self.config.sampler == "nscaching"
-
-    @property
-    def start(self) -> str:
-        return "pretrain" if self.config.pretrain else "scratch"
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """The settings that may tell lines apart, by name."""
-        values = self.config.flat()
-        return {name: str(value) for name, value in values.items() if name not in SILENT}
-
     def about(self) -> dict[str, Any]:
-        """Return the columns that every CSV file begins with."""
+        """The columns that every CSV file begins with."""
         names = {"run": self.name, "data": self.data, "model": self.model}
         return names | {"sampler": self.config.sampler, "start": self.start}
 
@@ -97,32 +61,32 @@ class Log:
         found = (record for record in self.history if record.get("split") == split)
         return [record for record in found if split == "valid" or record.get("traced") is True]
 
-    def points(self, records: list[Record], columns: dict[str, str], **about: object) -> list[Row]:
-        """Return rows of the figures of records, by column; ``about`` is the same in each row."""
-        start = {**self.about(), **about}
-        return [
+    def line(
+        self, label: str, records: list[Record], columns: dict[str, str], **about: object
+    ) -> Line:
+        """Return a line of records: column → name of the figure; ``about`` is in each row.
+
+        The last column is drawn against the column before.
+        """
+        start = {**self.about, **about}
+        rows = [
             {**start, **{column: record[name] for column, name in columns.items()}}
             for record in evenly(records)
         ]
-
-    def load(self) -> Run:
-        return self.run or Run.load(self.where, trust=True)  # ``read`` has asked for it
+        return Line(label, rows, *list(columns)[-2:])
 
     def scores(self) -> list[Record]:
         return [] if self.path is None else read_scores(self.path)
 
 
 def read(
-    runs: Sequence[Run | str | Path],
-    notes: list[str],
-    progress: Callable[[int], None],
-    trust: bool = False,
+    runs: Sequence[Run | str | Path], notes: list[str], progress: Callable[[int], None], trust: bool
 ) -> list[Log]:
     """Read the logs of runs, each once; data of one name that are not the same are told apart."""
     logs: dict[object, Log] = {}
     for number, run in enumerate(runs):
         progress(number)
-        log = Log.read(run, trust)
+        log = Log(run, trust)
         this: object = id(run) if log.path is None else log.path.resolve()
         if this in logs:
             notes.append(f"{log.where} is given twice, and drawn once")
@@ -130,7 +94,7 @@ def read(
     for group in grouped(list(logs.values()), lambda log: log.data).values():
         if len(group) > 1 and len({log.graph.fingerprint for log in group}) > 1:
             for log in group:
-                log.mark = f" [{log.graph.fingerprint[:6]}]"
+                log.data += f" [{log.graph.fingerprint[:6]}]"
     return list(logs.values())
 
 
@@ -151,10 +115,7 @@ def ranked_split(logs: Sequence[Log], notes: list[str]) -> tuple[str, str]:
     untraced = [log for log in logs if not log.rankings("test")]
     for log in untraced:
         if not log.rankings("valid"):
-            probe = as_flag("probe_test")
-            cure = f"{as_flag('validate_every')} N records them, with {probe} of test triples too"
-            if not len(log.graph.valid):
-                cure = f"{probe} records those of test triples, there being none of validation"
+            cure = "--validate-every N ranks validation triples, with --probe-test test triples too"
             raise UserError(f"{log.where}: no ranking while training; nscaching train {cure}")
     if untraced and len(untraced) < len(logs):
         notes.append(
@@ -164,32 +125,12 @@ def ranked_split(logs: Sequence[Log], notes: list[str]) -> tuple[str, str]:
     return ("valid", "validation") if untraced else ("test", "test")
 
 
-def in_order(logs: Sequence[Log]) -> list[Log]:
-    """Return logs by model, data, sampler and start, so that a line looks the same everywhere."""
-    titles = [known.title for known in datasets.KNOWN.values()]
-    orders = (TABLES["link-prediction"].models, titles, list(SAMPLERS))
-
-    def place(log: Log) -> list[tuple[int, str]]:
-        names = (log.model, log.data, log.config.sampler)
-        return [
-            (order.index(name) if name in order else len(order), name)
-            for name, order in zip(names, orders, strict=True)
-        ]
-
-    return sorted(logs, key=lambda log: (place(log), log.start))
-
-
 def grouped(logs: Sequence[Log], key: Callable[[Log], Any]) -> dict[Any, list[Log]]:
     """Return logs by key, in the order of their first appearance."""
     groups: dict[Any, list[Log]] = {}
     for log in logs:
         groups.setdefault(key(log), []).append(log)
     return groups
-
-
-def same_settings(log: Log, but: Set[str]) -> tuple[str, ...]:
-    """Return the settings without the given ones: equal for runs of one line."""
-    return tuple(value for name, value in log.settings.items() if name not in but)
 
 
 def _differing(logs: Sequence[Log], but: Set[str]) -> list[str]:
@@ -205,12 +146,6 @@ def note_differences(logs: Sequence[Log], by: set[str], notes: list[str]) -> Non
         notes.append(f"these runs of {logs[0].model} on {logs[0].data} differ in {names} too")
 
 
-def by_sampler(logs: Sequence[Log]) -> dict[Log, str]:
-    """Name runs by their samplers, and by their starts if one of them was pretrained."""
-    starts = any(log.config.pretrain for log in logs)
-    return labels(logs, lambda log: f"{log.sampler}, {log.start}" if starts else log.sampler)
-
-
 def labels(
     logs: Sequence[Log], name: Callable[[Log], str], but: Set[str] = frozenset()
 ) -> dict[Log, str]:
@@ -222,12 +157,11 @@ def labels(
     result = {log: name(log) for log in logs}
     for group in grouped(logs, lambda log: (log.data, log.model, result[log])).values():
         differ = _differing(group, but)[:2]
-        told = [
-            ", ".join(f"{key.replace('_', ' ')} {log.settings[key]}" for key in differ)
+        told = {
+            log: ", ".join(f"{key.replace('_', ' ')} {log.settings[key]}" for key in differ)
             for log in group
-        ]
-        if len(set(told)) < len(group):
-            told = [log.name for log in group]
-        for log, words in zip(group, told, strict=True):
-            result[log] += f", {words}" if len(group) > 1 else ""
+        }
+        enough = len(set(told.values())) == len(group)
+        for log in group if len(group) > 1 else ():
+            result[log] += f", {told[log] if enough else log.name}"
     return result

@@ -5,6 +5,7 @@ from typing import Any
 from nscaching.errors import UserError
 from nscaching.paper.figures._logs import Log, shown
 from nscaching.paper.figures._pages import Page, Row, Table, evenly
+from nscaching.runs.run import Run
 
 SHOWN = 5
 """Entities of an epoch in the image, drawn by seed; the CSV file has all."""
@@ -13,30 +14,24 @@ MOST_EPOCHS = 25
 
 
 def pages(
-    logs: list[Log],
-    notes: list[str],
-    head: str | None = None,
-    relation: str | None = None,
-    tail: str | None = None,
+    logs: list[Log], notes: list[str], head: str | None, relation: str | None, tail: str | None
 ) -> list[Page]:
     """Return a page for each run, with a row for each epoch; fitting entities stand out."""
-    inspected: dict[Log, tuple[dict[str, Any], dict[str, Any]]] = {}
+    inspected: dict[Log, list[dict[str, Any]]] = {}
 
     def lacks(log: Log) -> str:
         try:
-            run = log.load()
-            some, every = (
-                run.inspect(head, relation, tail, sample=n) for n in (SHOWN, run.config.cache.n1)
-            )
+            run = log.run or Run.load(log.where, trust=True)  # ``draw`` has asked for trust
+            sizes = (SHOWN, run.config.cache.n1)
+            inspected[log] = [run.inspect(head, relation, tail, sample=n) for n in sizes]
         except UserError as error:
             if len(logs) == 1:
                 raise
             return str(error)
-        inspected[log] = some, every
         return ""
 
-    made, logs = [], shown(logs, lacks, notes)
-    for log in logs:
+    made = []
+    for log in shown(logs, lacks, notes):
         some, every = inspected[log]
         query = ", ".join(some[part] or "?" for part in ("head", "relation", "tail"))
         table = _table(log, some, every)
@@ -74,6 +69,6 @@ def _rows(log: Log, some: dict[str, Any], every: dict[str, Any]) -> list[Row]:
     rows = []
     for shown_epoch, epoch in zip(some["epochs"], every["epochs"], strict=True):
         names = {entity["name"] for entity in shown_epoch["entities"]}
-        about = {**log.about(), **query, "epoch": epoch["epoch"]}
+        about = {**log.about, **query, "epoch": epoch["epoch"]}
         rows += [{**about, **e, "shown": e["name"] in names} for e in epoch["entities"]]
     return rows

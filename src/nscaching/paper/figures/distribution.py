@@ -18,21 +18,16 @@ from nscaching.runs.escaping import shorten
 from nscaching.runs.folder import Record
 
 MOST_LINES = 8
+UNWATCHED = f"no scores of watched triples ({SCORES}); nscaching train --watch N records them"
 QUANTILES, TOP = 101, 40  # points of a line: all over, and more of them where negatives are rare
 
 
 def pages(logs: list[Log], notes: list[str]) -> list[Page]:
     """Return one page with two panels for each run: one triple over epochs, triples at the end."""
-    logs = shown(logs, _lacks_scores, notes)
+    logs = shown(logs, lambda log: "" if log.scores() else UNWATCHED, notes)
     panels = [panel for log in logs for panel in _panels(log, len(logs) > 1, notes)]
     title = logs[0].title if len(logs) == 1 else ""
     return [Page(panels, 2, title, panel_height=4.0)]
-
-
-def _lacks_scores(log: Log) -> str:
-    if log.scores():
-        return ""
-    return f"no scores of watched triples ({SCORES}); nscaching train --watch N records them"
 
 
 def _panels(log: Log, several: bool, notes: list[str]) -> list[Panel]:
@@ -47,21 +42,20 @@ def _panels(log: Log, several: bool, notes: list[str]) -> list[Panel]:
             notes.append(f"{log.where}: {MOST_LINES} of {len(found)} recorded {what} are shown")
     negative = r"h, r, \bar{t}" if side == "tail" else r"\bar{h}, r, t"
     margin = records[0].get("margin")
-    words = "" if margin is None else "D = −margin = " + f"{-margin:g}".replace("-", "−")
+    mark = None if margin is None else -margin
+    words = f"D = −margin = {mark:g}".replace("-", "−") if margin is not None else ""
 
     def panel(title: str, chosen: list[Record], name: Callable[[Record], str]) -> Panel:
+        shown = evenly(chosen, MOST_LINES)
         return Panel(
             f"$D = f({negative}) - f(h, r, t)$",
             r"share of negatives with $D \geq x$",
-            [
-                Line(name(record), _rows(log, record), "difference", "ccdf")
-                for record in evenly(chosen, MOST_LINES)
-            ],
+            [Line(name(record), _rows(log, record), "difference", "ccdf") for record in shown],
             (log.title, title) if several else (title,),
             log_y=True,
             ordered=chosen is over_epochs,
             legend=True,
-            mark=None if margin is None else -margin,
+            mark=mark,
             mark_label=words,
         )
 
@@ -86,15 +80,14 @@ def _name(graph: KnowledgeGraph, triple: tuple[str, str, str], most: int = 44) -
 
 
 def _rows(log: Log, record: Record) -> list[Row]:
-    about = {**log.about(), **{key: record[key] for key in ("head", "relation", "tail", "side")}}
+    about = {**log.about, **{key: record[key] for key in ("head", "relation", "tail", "side")}}
     about |= {"epoch": record["epoch"], "margin": record.get("margin")}
     try:
         negatives = _negatives(log.graph, record)
     except UserError as error:
         raise UserError(f"{log.where}: {SCORES}: {error}") from error
-    return [
-        {**about, "difference": float(x), "ccdf": float(y)} for x, y in _ccdf(record, negatives)
-    ]
+    points = _ccdf(record, negatives)
+    return [{**about, "difference": float(x), "ccdf": float(y)} for x, y in points]
 
 
 def _ccdf(record: Record, negatives: int) -> list[tuple[float, float]]:
@@ -106,9 +99,7 @@ def _ccdf(record: Record, negatives: int) -> list[tuple[float, float]]:
     quantiles = evenly(list(zip(shares, record["differences"], strict=True)), QUANTILES)
     top = record["top"]
     points = [(x, share) for share, x in quantiles if share * negatives > len(top)]
-    places = sorted(
-        {round(place) for place in np.geomspace(1, max(1, len(top)), TOP)}, reverse=True
-    )
+    places = sorted(set(map(round, np.geomspace(1, max(1, len(top)), TOP))), reverse=True)
     for place, before in zip(places, [0, *places], strict=False) if top else ():
         if before == place + 1:
             points.append((top[place], place / negatives))

@@ -1,6 +1,7 @@
 """Sizes of the cache: N1 entities kept for a key, N2 fresh candidates in a refresh."""
 
 import statistics
+from collections.abc import Callable
 from typing import Literal
 
 from nscaching.errors import UserError, flag
@@ -10,10 +11,9 @@ from nscaching.paper.figures._logs import (
     labels,
     note_differences,
     ranked_split,
-    same_settings,
     shown,
 )
-from nscaching.paper.figures._pages import Line, Page, Panel, Row
+from nscaching.paper.figures._pages import Line, Page, Panel
 from nscaching.runs.folder import Record
 
 Size = Literal["n1", "n2"]
@@ -28,24 +28,20 @@ def pages(logs: list[Log], notes: list[str]) -> list[Page]:
     for (model, data), group in grouped(logs, lambda log: (log.model, log.data)).items():
         note_differences(group, {"n1", "n2"}, notes)
         split, word = ranked_split(group, notes)
-        sweeps = {size: _sweep(size, group) for size in OTHER}
-        panels = []
-        for size, runs in sweeps.items():
-            if runs:
+        panels, left = [], set(group)
+        for size in OTHER:
+            if runs := _sweep(size, group):
                 panels += _panels(size, runs, split, word)
+                left -= set(runs)
             else:
                 notes.append(f"no panels of {size.upper()}: no two runs differ in --{size} alone")
         if not panels:
             names = ", ".join(log.where for log in group)
             either = f"{flag('n1')} alone or in {flag('n2')} alone"
             raise UserError(f"no two of these runs differ in {either}: {names}")
-        swept = {log for runs in sweeps.values() for log in runs}
-        notes += [
-            f"{log.where} is not shown: N1 = {log.config.cache.n1}, "
-            f"N2 = {log.config.cache.n2} is of no sweep"
-            for log in group
-            if log not in swept
-        ]
+        for log in (log for log in group if log in left):
+            pair = f"N1 = {log.config.cache.n1}, N2 = {log.config.cache.n2}"
+            notes.append(f"{log.where} is not shown: {pair} is of no sweep")
         title, suffix = f"{model} on {data}", f"{model}-{data}".lower()
         made.append(Page(panels, 2, title, suffix, panel_height=3.3))
     return made
@@ -56,27 +52,24 @@ def _lacks_cache(log: Log) -> str:
     return "" if log.has_cache else f"its sampler {log.config.sampler} has no cache; {cure}"
 
 
-def _by_size(size: Size, logs: list[Log]) -> dict[int, list[Log]]:
-    return grouped(logs, lambda log: getattr(log.config.cache, size))
+def _size(size: Size) -> Callable[[Log], int]:
+    return lambda log: int(getattr(log.config.cache, size))
 
 
 def _sweep(size: Size, logs: list[Log]) -> list[Log]:
     """Return the runs that differ in one size, the other being equal; most sizes win."""
-    sweeps = _by_size(OTHER[size], logs).values()
-    longest = max(sweeps, key=lambda runs: len(_by_size(size, runs)))
-    by_size = _by_size(size, longest)
-    return [log for n in sorted(by_size) for log in by_size[n]] if len(by_size) > 1 else []
+    sweeps = grouped(logs, _size(OTHER[size])).values()
+    longest = max(sweeps, key=lambda runs: len(grouped(runs, _size(size))))
+    return sorted(longest, key=_size(size)) if len(grouped(longest, _size(size))) > 1 else []
 
 
 def _panels(size: Size, runs: list[Log], split: str, word: str) -> list[Panel]:
     """Return two panels of a sweep: MRR by epoch, and the MRR of the best epoch by size."""
-    names = labels(runs, lambda log: f"{size.upper()} = {getattr(log.config.cache, size)}")
-    lines = [
-        Line(names[log], _points(log, log.rankings(split), split), "epoch", "value") for log in runs
-    ]
+    names = labels(runs, lambda log: f"{size.upper()} = {_size(size)(log)}")
+    lines = [_line(log, names[log], log.rankings(split), split) for log in runs]
     best = _best_lines(size, runs, split)
     fixed = OTHER[size]
-    title = (f"{fixed.upper()} = {getattr(runs[0].config.cache, fixed)}",)
+    title = (f"{fixed.upper()} = {_size(fixed)(runs[0])}",)
     return [
         Panel("epoch", f"{word} MRR", lines, title, ordered=True, legend=True),
         Panel(
@@ -86,32 +79,31 @@ def _panels(size: Size, runs: list[Log], split: str, word: str) -> list[Panel]:
     ]  # fmt: skip
 
 
+def _line(log: Log, name: str, records: list[Record], split: str) -> Line:
+    about = {"n1": log.config.cache.n1, "n2": log.config.cache.n2, "split": split}
+    return log.line(name, records, {"epoch": "epoch", "value": "mrr"}, **about, measure="mrr")
+
+
 def _best_lines(size: Size, runs: list[Log], split: str) -> list[Line]:
     """Return a line for each choice of the other settings, the mean of its seeds."""
-    series = list(grouped(runs, lambda log: same_settings(log, NOT_TOLD)).values())
-    names = labels([log for log, *_ in series], lambda log: "best", NOT_TOLD)
+    series = grouped(
+        runs, lambda log: tuple(v for k, v in log.settings.items() if k not in NOT_TOLD)
+    )
+    names = labels([group[0] for group in series.values()], lambda log: "best", NOT_TOLD)
     lines = []
-    for group in series:
-        points = [_best(logs, split) for logs in _by_size(size, group).values()]
+    for group in series.values():
+        points = []
+        for seeds in grouped(group, _size(size)).values():
+            rows = [_line(log, "", [chosen(log, split)], split).rows[0] for log in seeds]
+            points.append(rows[0] | {"measure": "best_mrr"})
+            if len(rows) > 1:
+                mean = statistics.fmean(row["value"] for row in rows)
+                points[-1] |= {"run": f"mean of {len(rows)}", "epoch": "", "value": mean}
         lines.append(Line(names[group[0]], points, size, "value"))
     return lines
 
 
-def _points(log: Log, records: list[Record], split: str) -> list[Row]:
-    about = {"n1": log.config.cache.n1, "n2": log.config.cache.n2, "split": split}
-    return log.points(records, {"epoch": "epoch", "value": "mrr"}, **about, measure="mrr")
-
-
-def _best(logs: list[Log], split: str) -> Row:
-    """Return the MRR of the epoch that validation chooses; of several runs, the mean."""
-    rows = [row for log in logs for row in _points(log, [_chosen(log, split)], split)]
-    best = rows[0] | {"measure": "best_mrr"}
-    if len(rows) > 1:
-        mean = statistics.fmean(row["value"] for row in rows)
-        best |= {"run": f"mean of {len(rows)}", "epoch": "", "value": mean}
-    return best
-
-
-def _chosen(log: Log, split: str) -> Record:
+def chosen(log: Log, split: str) -> Record:
+    """Return the ranking of the epoch that validation chooses."""
     valid = {record["epoch"]: record["mrr"] for record in log.rankings("valid")}
     return max(log.rankings(split), key=lambda record: valid.get(record["epoch"], -1.0))

@@ -2,7 +2,6 @@
 
 import datetime
 import functools
-import json
 import platform
 import statistics
 import time
@@ -16,9 +15,7 @@ import torch
 from nscaching import __version__
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.errors import UserError
 from nscaching.evaluation.ranking import METRICS
-from nscaching.files import regular_file
 from nscaching.kernels.dispatch import choose_device
 from nscaching.paper.reproduce.plan import STARTS_FROM, Cell, Training
 from nscaching.paper.reproduce.results import Line, Results
@@ -42,9 +39,9 @@ class ReproduceListener(Listener):
         return KnowledgeGraph.load(data)
 
     @contextmanager
-    def training(self, name: str, config: TrainConfig) -> Iterator[None]:
-        """Enclose one training run."""
-        yield
+    def training(self, name: str, config: TrainConfig) -> Iterator[Listener | None]:
+        """Enclose one training run; what this yields listens to the run instead of this object."""
+        yield None
 
 
 def train_cell(
@@ -59,10 +56,16 @@ def train_cell(
     starts: dict[str, Any] = dict(zip(("pretrain", "generator_pretrain"), folders, strict=False))
     config = training.config.changed(**starts)
     checkpoints = results.checkpoints(training)
-    before, began = recorded(checkpoints), time.perf_counter()
-    with listener.training(name, config):
-        run = train(graph, config, checkpoints=checkpoints.folder.parent, listener=listener)
-    measured = _measure(run, "accuracy" in (m.name for m in results.table.measures))
+    before, began = _recorded(checkpoints), time.perf_counter()
+    folder = checkpoints.folder.parent
+    with listener.training(name, config) as other:
+        run = train(graph, config, checkpoints=folder, listener=other or listener)
+    measured: dict[str, dict[str, Any]] = {}
+    for split in ("valid", "test"):
+        result = run.result(split) or {}
+        measured[split] = {name: value for name, value in result.items() if name in METRICS}
+        if graph.labelled or "accuracy" in (measure.name for measure in results.table.measures):
+            measured[split]["accuracy"] = run.classify(split)["accuracy"]
     seconds = sum(record["seconds"] for record in before) + time.perf_counter() - began
     if training.cell.sampler in STARTS_FROM:
         run.save(results.start_folder(training), overwrite=True)
@@ -85,27 +88,10 @@ def train_cell(
     }
 
 
-def recorded(checkpoints: Checkpoints) -> list[Record]:
-    """Return the records of a stopped training, by the header of its newest checkpoint."""
-    from safetensors import SafetensorError, safe_open
-
-    for file in reversed(checkpoints.files()):
-        try:
-            with safe_open(regular_file(file), framework="pt") as opened:
-                return list(json.loads(opened.metadata()["state"])["history"])
-        except (UserError, OSError, SafetensorError, KeyError, TypeError, ValueError):
-            continue  # damaged: train() says so
-    return []
-
-
-def _measure(run: Run, classify: bool) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for split in ("valid", "test"):
-        result = run.result(split) or {}
-        found[split] = {name: value for name, value in result.items() if name in METRICS}
-        if classify or run.graph.labelled:
-            found[split]["accuracy"] = run.classify(split)["accuracy"]
-    return found
+def _recorded(checkpoints: Checkpoints) -> list[Record]:
+    """Return the records of a stopped training, by its newest checkpoint."""
+    state = checkpoints.newest(lambda damage: None, needed=False)  # train() tells of damage
+    return list(state["history"]) if state else []
 
 
 def _epoch_seconds(run: Run) -> float:
@@ -142,7 +128,7 @@ def expected_seconds(trainings: Sequence[Training], results: Results) -> float |
             return None
         pace = similar["epoch_seconds"]
         around = similar["seconds"] - pace * similar["epochs"]  # once, such as compiling
-        done = sum("split" not in record for record in recorded(results.checkpoints(training)))
+        done = sum("split" not in record for record in _recorded(results.checkpoints(training)))
         total += pace * (training.config.epochs - done) + max(0.0, around)
     return total
 

@@ -5,16 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
-
 from nscaching.errors import Stopped, UserError, flag
 from nscaching.files import read_text, write_text
 from nscaching.paper.published import PaperTable
-from nscaching.paper.reproduce.cell_training import (
-    ReproduceListener,
-    expected_seconds,
-    train_cell,
-)
+from nscaching.paper.reproduce.cell_training import ReproduceListener, expected_seconds, train_cell
 from nscaching.paper.reproduce.plan import Training, plan
 from nscaching.paper.reproduce.results import Results
 from nscaching.paper.reproduce.selection import Selection
@@ -122,8 +116,7 @@ def _train_missing(outcome: Outcome, listener: ReproduceListener) -> None:
             listener.note(f"{place}: test {first.heading} {value}, {seconds}, {kernels}")
         if listener.stop() and not listener.late:
             raise Stopped("stopped")
-        if torch.cuda.is_available():
-            gc.collect()  # cycles of a finished training hold memory of the GPU
+        gc.collect()  # cycles of a finished training hold memory, that of a GPU too
 
 
 def _missing(wanted: Sequence[Training], results: Results) -> list[Training]:

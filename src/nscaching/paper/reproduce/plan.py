@@ -15,14 +15,11 @@ from nscaching.data import datasets
 from nscaching.errors import UserError, flag, unknown, user_path
 from nscaching.models import MODELS
 from nscaching.paper import presets
-from nscaching.paper.published import PaperTable
+from nscaching.paper.published import PaperTable, paper_epochs
 from nscaching.paper.reproduce.selection import Selection
 from nscaching.samplers import SAMPLERS
 
-PROTOCOLS: dict[presets.Variant, str] = {
-    "paper": "paper's protocol",
-    "cache": "tuned for the cache",
-}
+PROTOCOLS = {"paper": "paper's protocol", "cache": "tuned for the cache"}
 PRETRAINED, GENERATOR = "pretrained", "generator"
 """A short Bernoulli training that others start from: with the settings of the model's own preset,
 or with the dimension and norm that a generator must share with its model."""
@@ -86,10 +83,6 @@ def fingerprint(configs: dict[str, TrainConfig]) -> str:
         for part, config in configs.items()
     }
     return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()
-
-
-def paper_epochs(sampler: str) -> int:
-    return 3000 if sampler == "bernoulli" else 1000
 
 
 def plan(table: PaperTable, selection: Selection) -> list[Training]:

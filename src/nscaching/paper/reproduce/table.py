@@ -7,16 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nscaching.paper.published import MISPRINTS, Measure, PaperTable
-from nscaching.paper.reproduce.plan import (
-    GENERATOR,
-    PRETRAINED,
-    PROTOCOLS,
-    STARTS_FROM,
-    Cell,
-    Training,
-    paper_epochs,
-)
+from nscaching.paper.published import MISPRINTS, Measure, PaperTable, paper_epochs, place
+from nscaching.paper.reproduce.plan import GENERATOR, PROTOCOLS, STARTS_FROM, Cell, Training
 from nscaching.paper.reproduce.results import Line, Result, Results
 from nscaching.runs import escaping
 from nscaching.runs.duration import duration
@@ -25,8 +17,8 @@ Summary = dict[str, Any]
 """How often nscaching's rows of one kind are at or above the paper and our own Bernoulli."""
 
 FAR_BELOW = 0.03
-# The order of rows; what is not named comes last.
-SAMPLERS = (PRETRAINED, "bernoulli", "kbgan", "nscaching", "igan")
+# The order of rows; what is not named comes last, by name.
+SAMPLERS = ("pretrained", "bernoulli", "kbgan", "nscaching", "igan")
 STARTS = ("", "scratch", "pretrain")
 SCRATCH = ("nscaching", "scratch")
 TEMPLATE = Path(__file__).with_name("table.md")
@@ -42,8 +34,11 @@ class Figure:
     spread: float | None
     """Standard deviation over the seeds, where there are several."""
     paper: float | None
+    difference: float | None
     note: str
     """What is wrong with the paper's value, which is not compared with then."""
+    share_below: float
+    """How far our value is below, as a share of the paper's; 0: at or above, or alone."""
 
     def __str__(self) -> str:
         ours = self.measure.text(self.ours)
@@ -53,23 +48,6 @@ class Figure:
     def papers(self) -> str:
         return self.measure.text(self.paper)
 
-    @property
-    def difference(self) -> float | None:
-        if self.paper is None or self.note:
-            return None
-        return round(self.ours - self.paper, self.measure.digits)
-
-    @property
-    def signed(self) -> str:
-        return self.measure.text(self.difference, "+")
-
-    @property
-    def share_below(self) -> float:
-        """How far our value is below, as a share of the paper's; 0: at or above, or alone."""
-        if self.paper is None or self.difference is None:
-            return 0.0
-        return max(0.0, -self.difference / self.paper)
-
 
 @dataclass(frozen=True)
 class Row:
@@ -78,24 +56,16 @@ class Row:
     cell: Cell
     lines: dict[int, Line]
     """By seed, ascending."""
-    figures: tuple[Figure, ...]
+    figures: list[Figure]
+    seconds: float
+    """Of training, mean over the seeds."""
+    short: int
+    """Epochs, where they are fewer than the paper's; else 0."""
 
     @property
     def first(self) -> Figure:
         """The measure that decides."""
         return self.figures[0]
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of training, mean over the seeds."""
-        return statistics.fmean(line["train_seconds"] for line in self.lines.values())
-
-    @property
-    def short(self) -> int:
-        """Epochs, where they are fewer than the paper's; else 0."""
-        epochs: int = min(line["settings"]["epochs"] for line in self.lines.values())
-        sampler = self.cell.sampler
-        return epochs if sampler != PRETRAINED and epochs < paper_epochs(sampler) else 0
 
     @property
     def few(self) -> str:
@@ -153,40 +123,37 @@ def rows(results: Results, wanted: Sequence[Training] = ()) -> list[Row]:
 
 
 def _row(table: PaperTable, cell: Cell, lines: dict[int, Line]) -> Row:
-    figures = []
-    published = cell[:4]
+    figures, published = [], cell[:4]
     for measure in table.measures:
         values = [line["test"][measure.name] * measure.scale for line in lines.values()]
-        figures.append(
-            Figure(
-                measure,
-                ours=round(statistics.mean(values), measure.digits),
-                spread=round(statistics.stdev(values), measure.digits) if len(lines) > 1 else None,
-                paper=table.published.get(published, {}).get(measure.name),
-                note=MISPRINTS.get((published, measure.name), ""),
-            )
-        )
-    return Row(cell, lines, tuple(figures))
+        ours = round(statistics.mean(values), measure.digits)
+        spread = round(statistics.stdev(values), measure.digits) if len(lines) > 1 else None
+        paper = table.published.get(published, {}).get(measure.name)
+        note = MISPRINTS.get((published, measure.name), "")
+        difference = None if paper is None or note else round(ours - paper, measure.digits)
+        below = max(0.0, -difference / paper) if difference and paper else 0.0
+        figures.append(Figure(measure, ours, spread, paper, difference, note, below))
+    epochs: int = min(line["settings"]["epochs"] for line in lines.values())
+    short = cell.sampler not in STARTS_FROM and epochs < paper_epochs(cell.sampler)
+    seconds = statistics.fmean(line["train_seconds"] for line in lines.values())
+    return Row(cell, lines, figures, seconds, epochs if short else 0)
 
 
-def _place(table: PaperTable, cell: Cell) -> list[int]:
-    orders = (table.data, table.models, SAMPLERS, STARTS, tuple(PROTOCOLS))
-    return [
-        order.index(name) if name in order else len(order)
-        for name, order in zip(cell, orders, strict=True)
-    ]
+def _place(table: PaperTable, cell: Cell) -> list[tuple[int, str]]:
+    orders = (table.data, table.models, SAMPLERS, STARTS, list(PROTOCOLS))
+    return [place(name, order) for name, order in zip(cell, orders, strict=True)]
 
 
 def summaries(table: PaperTable, found: Sequence[Row]) -> list[Summary]:
     """Return a summary for each kind (start and protocol) of nscaching's rows."""
-    kinds: dict[Cell, list[Row]] = {}
-    for row in sorted(found, key=lambda row: _place(table, row.cell)[3:]):
-        if row.cell.sampler == "nscaching":
-            kinds.setdefault(row.cell._replace(data="", model=""), []).append(row)
-    return [_summary(table, found, kind, mine) for kind, mine in kinds.items()]
+    mine = [row for row in found if row.cell.sampler == "nscaching"]
+    mine.sort(key=lambda row: _place(table, row.cell)[3:])
+    kinds = itertools.groupby(mine, key=lambda row: row.cell[3:])
+    return [_summary(table, found, list(rows)) for _, rows in kinds]
 
 
-def _summary(table: PaperTable, found: Sequence[Row], kind: Cell, mine: list[Row]) -> Summary:
+def _summary(table: PaperTable, found: Sequence[Row], mine: list[Row]) -> Summary:
+    kind = mine[0].cell
     compared = [row for row in mine if row.first.difference is not None]
     # Settings tuned for the cache may not suit Bernoulli: the better of its own two counts.
     rivals: dict[tuple[str, ...], float] = {}
@@ -231,11 +198,8 @@ def markdown(results: Results, rows: Sequence[Row], summaries: Sequence[Summary]
         undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
     )
     environment.filters["name"] = escaping.markdown
-    by_data: dict[str, list[Row]] = {}
-    for row in rows:
-        by_data.setdefault(row.cell.data, []).append(row)
-    in_order = itertools.chain.from_iterable(by_data.values())
-    notes = [note for row in in_order for note in (*(f.note for f in row.figures), row.few) if note]
+    by_data = itertools.groupby(rows, key=lambda row: row.cell.data)
+    notes = [note for row in rows for note in (*(f.note for f in row.figures), row.few) if note]
     machines = {
         f"{line['device']}, nscaching {line.get('nscaching')}, PyTorch {line.get('torch')}"
         for line in (result.line for result in results.list)

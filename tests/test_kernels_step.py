@@ -513,7 +513,7 @@ STEPS_OF_TRANSH = """
 import hashlib, torch
 from nscaching.kernels import Learning, choose_kernels
 from nscaching.kernels.batch import Batch, Negatives
-from nscaching.models.transh import TransH
+from nscaching.models.translational import TransH
 
 torch.manual_seed(0)
 model = TransH(200, 5, 50)

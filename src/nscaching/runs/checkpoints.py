@@ -27,7 +27,6 @@ class Checkpoints:
         """Checkpoints that this process wrote or read, the newest last."""
 
     def lock(self) -> files.FolderLock:
-        """Make the folder if it is missing, and lock it for this process."""
         with files.writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         return files.FolderLock(self.folder)

@@ -30,8 +30,7 @@ CARD, PLOT, REPORT = "README.md", "training.png", "report.html"
 FILES = {CONFIG, METRICS, SCORES, VOCABULARY, MODEL, CACHE, TRIPLES, CARD, PLOT, REPORT}
 FOLDERS = {SNAPSHOTS: SNAPSHOT, CHECKPOINTS: CHECKPOINT}
 
-Record = dict[str, Any]
-"""One line of metrics.jsonl: an epoch, or a ranking of a split."""
+Record = dict[str, Any]  # one line of metrics.jsonl: an epoch, or a ranking of a split
 
 # The figures that every line of metrics.jsonl has.
 EPOCH_FIGURES = ("epoch", "loss", "seconds")
@@ -107,7 +106,6 @@ class RunFolder:
             raise UserError(f"{self.path} is not a run folder: it has no {CONFIG}")
 
     def reopen(self) -> None:
-        """Lock the folder of an interrupted run."""
         self._check_is_run()
         if not os.access(self.path, os.W_OK):
             raise UserError(f"cannot write {self.path}: the folder or its file system is read-only")

@@ -119,7 +119,6 @@ class Inspect(AskRun):
 
 
 def print_answers(result: dict[str, Any]) -> None:
-    """Print the answers to a triple with one gap."""
     rows = [
         [f"{answer['rank']}. {named(answer)}", f"{answer['score']:.3f}", answer["known"]]
         for answer in result["answers"]

@@ -89,5 +89,4 @@ class Train:
         work(self)
 
     def chosen(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the values that the given flags name."""
         return {name: values[name] for name in self.given if name in values}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from nscaching.errors import UserError, flag, unknown, user_path
 
 if TYPE_CHECKING:
-    from nscaching.paper.figures._pages import Page
+    from nscaching.paper.figures._drawing import Page
     from nscaching.runs.run import Run
 
 __all__ = ["KINDS", "Drawn", "Kind", "draw"]

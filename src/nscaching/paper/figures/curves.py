@@ -4,8 +4,8 @@ import statistics
 
 from nscaching.data import datasets
 from nscaching.errors import UserError
+from nscaching.paper.figures._drawing import Line, Page, Panel, evenly
 from nscaching.paper.figures._logs import Log, grouped, labels, note_differences, ranked_split
-from nscaching.paper.figures._pages import Line, Page, Panel, evenly
 from nscaching.paper.published import TABLES, place
 
 RANKED = {"mrr": "MRR", "hits@10": "Hit@10"}

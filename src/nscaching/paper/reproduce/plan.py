@@ -39,8 +39,7 @@ class Cell(NamedTuple):
     data: str
     model: str
     sampler: str
-    start: str
-    """scratch or pretrain; empty where there is no choice."""
+    start: str  # scratch or pretrain; empty where there is no choice
     protocol: presets.Variant
     """Whose hyperparameters: "paper" for all samplers the same, "cache" tuned for the cache."""
 

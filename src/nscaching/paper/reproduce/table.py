@@ -31,14 +31,11 @@ class Figure:
 
     measure: Measure
     ours: float
-    spread: float | None
-    """Standard deviation over the seeds, where there are several."""
+    spread: float | None  # standard deviation over the seeds, where there are several
     paper: float | None
     difference: float | None
-    note: str
-    """What is wrong with the paper's value, which is not compared with then."""
-    share_below: float
-    """How far our value is below, as a share of the paper's; 0: at or above, or alone."""
+    note: str  # what is wrong with the paper's value, which is not compared with then
+    share_below: float  # of the paper's value; 0: our value is at or above, or alone
 
     def __str__(self) -> str:
         ours = self.measure.text(self.ours)
@@ -54,13 +51,10 @@ class Row:
     """All seeds of one cell."""
 
     cell: Cell
-    lines: dict[int, Line]
-    """By seed, ascending."""
+    lines: dict[int, Line]  # by seed, ascending
     figures: list[Figure]
-    seconds: float
-    """Of training, mean over the seeds."""
-    short: int
-    """Epochs, where they are fewer than the paper's; else 0."""
+    seconds: float  # of training, mean over the seeds
+    short: int  # epochs, where they are fewer than the paper's; else 0
 
     @property
     def first(self) -> Figure:

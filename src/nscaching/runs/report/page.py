@@ -119,7 +119,6 @@ def templates() -> Environment:
 
 
 def classes(graph: KnowledgeGraph) -> list[tuple[str, int, int]]:
-    """Return the numbers of relations and of training triples by mapping class."""
     of_relation = np.array(graph.mapping_classes)
     triples = np.bincount(graph.train[:, 1], minlength=len(of_relation))
     return [

@@ -23,8 +23,7 @@ class Checkpoints:
 
     def __init__(self, run: Path) -> None:
         self.folder = run / CHECKPOINTS
-        self.whole: list[Path] = []
-        """Checkpoints that this process wrote or read, the newest last."""
+        self.whole: list[Path] = []  # that this process wrote or read, the newest last
 
     def lock(self) -> files.FolderLock:
         with files.writing(self.folder):

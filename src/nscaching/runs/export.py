@@ -38,8 +38,7 @@ class Vectors:
     """The vectors of a run with their names; row i belongs to name i."""
 
     entities: list[str]
-    labels: list[str]
-    """Readable names of the entities; an entity without one has its name."""
+    labels: list[str]  # readable names of the entities; an entity without one has its name
     entity: Floats  # [|E|, D]
     relations: list[str]
     relation: Floats  # [|R|, D′], where D′ may differ from D

@@ -223,7 +223,6 @@ class RunFolder:
 
 
 def default_out(graph: KnowledgeGraph, config: TrainConfig) -> Path:
-    """Return a free folder under runs/ for a run without --out."""
     model, sampler = (name.rpartition(":")[2] for name in (config.model, config.sampler))
     name = re.sub(r"[^\w.+-]+", "_", f"{graph.name}-{model}-{sampler}-seed{config.seed}")
     return files.free_path(Path("runs") / name.lstrip(".").lower())

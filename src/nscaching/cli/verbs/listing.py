@@ -22,16 +22,13 @@ class Datasets:
         from nscaching.data.graph import SPLITS, KnowledgeGraph
         from nscaching.data.load import WORLD
 
-        graph = KnowledgeGraph.load(WORLD)
-        world = datasets.KnownDataset(
-            "world", "", "countries, embedded", len(graph.entities), len(graph.relations),
-            len(graph.train), len(graph.valid), len(graph.test), sha256={},
-        )  # fmt: skip
-        columns = ("entities", "relations", *SPLITS)
-        rows: dict[str, dict[str, Any]] = {}
-        for known in (world, *datasets.KNOWN.values()):
-            rows[known.name] = {field: getattr(known, field) for field in ("title", *columns)}
-            rows[known.name]["here"] = known is world or datasets.is_cached(known.name)
+        graph, columns = KnowledgeGraph.load(WORLD), ("entities", "relations", *SPLITS)
+        sizes = {column: len(getattr(graph, column)) for column in columns}
+        rows: dict[str, dict[str, Any]] = {"world": {"title": "countries, embedded", **sizes}}
+        for name, known in datasets.KNOWN.items():
+            rows[name] = {field: getattr(known, field) for field in ("title", *columns)}
+        for name, row in rows.items():
+            row["here"] = name == "world" or datasets.is_cached(name)
         if self.json:
             print_json(rows)
             return

@@ -49,8 +49,7 @@ class Train:
     --epochs may be more."""
     trust: Trust = False
     json: Json = False
-    given: Suppress[tuple[str, ...]] = ()
-    """The flags of the command line, spelled as fields."""
+    given: Suppress[tuple[str, ...]] = ()  # the flags of the command line, spelled as fields
 
     def with_flags(self, given: Sequence[str]) -> Self:
         """Take from --config or --preset what the given flags do not say."""

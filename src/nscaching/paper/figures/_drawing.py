@@ -53,13 +53,10 @@ class Panel:
     log_x: bool = False
     log_y: bool = False
     from_zero: bool = False  # whether the y axis begins at 0
-    ordered: bool = False
-    """Whether lines are steps of one quantity: shades of one scale instead of distinct colours."""
-    legend: bool = False
-    """Whether the panel has its own legend, and no entries in the legend of the page."""
-    mark: float | None = None
-    mark_label: str = ""
-    """A dashed vertical line, and what the legend calls it."""
+    ordered: bool = False  # whether lines are steps of one quantity: shades of one scale
+    legend: bool = False  # whether it has its own legend, and no entries in that of the page
+    mark: float | None = None  # x of a dashed vertical line
+    mark_label: str = ""  # what the legend calls that line
     values: bool = False  # whether values are written beside their points
 
 

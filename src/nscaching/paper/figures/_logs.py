@@ -32,8 +32,7 @@ class Log:
             self.graph, self.history = folder.read_graph(source), folder.read_history()
         self.where = str(self.path or self.name)  # the run's name in errors and notes
         known, sampler = datasets.find(self.graph.name), self.config.sampler
-        self.data = known.title if known else self.graph.name
-        """The data set as it is usually written."""
+        self.data = known.title if known else self.graph.name  # as it is usually written
         self.model = self.config.model.rpartition(":")[2]
         self.sampler = SAMPLERS.get(sampler, sampler.rpartition(":")[2])
         self.start = "pretrain" if self.config.pretrain else "scratch"

@@ -33,7 +33,6 @@ def in_order(logs: list[Log]) -> list[Log]:
 
 
 def by_sampler(logs: list[Log]) -> dict[Log, str]:
-    """Name runs by their samplers, and by their starts if one of them was pretrained."""
     starts = any(log.config.pretrain for log in logs)
     return labels(logs, lambda log: f"{log.sampler}, {log.start}" if starts else log.sampler)
 

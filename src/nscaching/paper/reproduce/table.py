@@ -139,7 +139,6 @@ def _place(table: PaperTable, cell: Cell) -> list[tuple[int, str]]:
 
 
 def summaries(table: PaperTable, found: Sequence[Row]) -> list[Summary]:
-    """Return a summary for each kind (start and protocol) of nscaching's rows."""
     mine = [row for row in found if row.cell.sampler == "nscaching"]
     mine.sort(key=lambda row: _place(table, row.cell)[3:])
     kinds = itertools.groupby(mine, key=lambda row: row.cell[3:])

@@ -16,8 +16,7 @@ from rich.text import Text
 
 from nscaching.config import TrainConfig
 from nscaching.errors import Stopped
-from nscaching.runs.duration import duration
-from nscaching.runs.escaping import visible
+from nscaching.runs.escaping import duration, visible
 from nscaching.training.listener import Listener, Stage
 
 # In a log, where bars cannot move, a line at most this often.

@@ -48,10 +48,8 @@ def load_graph(
 
 def describe_graph(graph: KnowledgeGraph) -> None:
     sizes = " / ".join(f"{len(graph.split(split)):,}" for split in SPLITS)
-    note(
-        f"{graph.name}: {len(graph.entities):,} entities, {len(graph.relations):,} relations, "
-        f"{sizes} triples ({' / '.join(SPLITS)})"
-    )
+    names = f"{len(graph.entities):,} entities, {len(graph.relations):,} relations"
+    note(f"{graph.name}: {names}, {sizes} triples ({' / '.join(SPLITS)})")
     for each in graph.notes:
         note(f"note: {each}")
 

@@ -232,10 +232,8 @@ def _pyarrow() -> ModuleType:
         import pyarrow.compute
         import pyarrow.parquet
     except ImportError:
-        raise UserError(
-            '.parquet needs pyarrow: pip install "nscaching[parquet]"; '
-            ".safetensors, .npz and .tsv do without"
-        ) from None
+        cure = 'pip install "nscaching[parquet]"; .safetensors, .npz and .tsv do without'
+        raise UserError(f".parquet needs pyarrow: {cure}") from None
     found: ModuleType = pyarrow
     return found
 

@@ -194,10 +194,8 @@ class RunFolder:
         path = files.regular_file(self.path / CONFIG)
         written = settings.read_record(path).get("format", FORMAT)
         if written != FORMAT:
-            raise UserError(
-                f"{self.path} has format {written!r}, this version of nscaching reads {FORMAT}: "
-                "use the version that wrote it"
-            )
+            cure = f"this version of nscaching reads {FORMAT}: use the version that wrote it"
+            raise UserError(f"{self.path} has format {written!r}, {cure}")
         source, config = settings.read_settings(path)
         if not trust:
             refuse_outside_code(path, config.to_dict())

@@ -52,10 +52,8 @@ def draw(
         raise unknown("figure", kind, KINDS)
     asked = {"head": head, "relation": relation, "tail": tail} if kind == "cache" else {}
     if not asked and (head or relation or tail):
-        raise UserError(
-            f"{flag('head')}, {flag('relation')} and {flag('tail')} are for the figure "
-            f"cache, not for {kind}"
-        )
+        flags = f"{flag('head')}, {flag('relation')} and {flag('tail')}"
+        raise UserError(f"{flags} are for the figure cache, not for {kind}")
     several = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
     if not several:
         raise UserError(f"say which runs to draw: nscaching figures {kind} RUN …")

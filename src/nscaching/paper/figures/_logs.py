@@ -105,7 +105,7 @@ def shown(logs: Sequence[Log], lacks: Callable[[Log], str], notes: list[str]) ->
     return [log for log, what in missing if not what]
 
 
-def ranked_split(logs: Sequence[Log], notes: list[str]) -> tuple[str, str]:
+def shown_split(logs: Sequence[Log], notes: list[str]) -> tuple[str, str]:
     """Return the split that a page shows, and its name in words.
 
     It is "test" if all runs of the page ranked the test triples during training, else "valid".

@@ -6,14 +6,7 @@ from typing import Literal
 
 from nscaching.errors import UserError, flag
 from nscaching.paper.figures._drawing import Line, Page, Panel
-from nscaching.paper.figures._logs import (
-    Log,
-    grouped,
-    labels,
-    note_differences,
-    ranked_split,
-    shown,
-)
+from nscaching.paper.figures._logs import Log, grouped, labels, note_differences, shown, shown_split
 from nscaching.runs.folder import Record
 
 Size = Literal["n1", "n2"]
@@ -26,7 +19,7 @@ def pages(logs: list[Log], notes: list[str]) -> list[Page]:
     made, logs = [], shown(logs, _lacks_cache, notes)
     for (model, data), group in grouped(logs, lambda log: (log.model, log.data)).items():
         note_differences(group, {"n1", "n2"}, notes)
-        split, word = ranked_split(group, notes)
+        split, word = shown_split(group, notes)
         panels, left = [], set(group)
         for size in OTHER:
             if runs := _sweep(size, group):

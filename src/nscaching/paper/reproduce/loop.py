@@ -13,7 +13,7 @@ from nscaching.paper.reproduce.plan import Training, plan
 from nscaching.paper.reproduce.results import Results
 from nscaching.paper.reproduce.selection import Selection
 from nscaching.paper.reproduce.table import MADE, Row, Summary, markdown, rows, summaries
-from nscaching.runs.duration import duration
+from nscaching.runs.escaping import duration
 from nscaching.runs.folder import CARD
 
 

@@ -11,7 +11,6 @@ from nscaching.paper.published import MISPRINTS, Measure, PaperTable, paper_epoc
 from nscaching.paper.reproduce.plan import GENERATOR, PROTOCOLS, STARTS_FROM, Cell, Training
 from nscaching.paper.reproduce.results import Line, Result, Results
 from nscaching.runs import escaping
-from nscaching.runs.duration import duration
 
 Summary = dict[str, Any]
 """How often nscaching's rows of one kind are at or above the paper and our own Bernoulli."""
@@ -178,7 +177,7 @@ def sentence(summary: Summary) -> str:
         f"(the paper has {summary['in_paper']}); "
         f"more than 3% below: {'; '.join(summary['far_below']) or 'none'}; above our own "
         f"Bernoulli in {summary['above_bernoulli']} of {summary['against_bernoulli']}; "
-        f"{duration(summary['seconds'])} of training, each cell once"
+        f"{escaping.duration(summary['seconds'])} of training, each cell once"
     )
 
 

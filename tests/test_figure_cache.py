@@ -13,9 +13,8 @@ from helpers import TINY, graph_of, random_graph
 from nscaching import ProbeConfig, UserError, train
 from nscaching.cli.main import main
 from nscaching.paper.figures import cache, draw
-from nscaching.paper.figures._drawing import write
+from nscaching.paper.figures._drawing import Page, Table, write
 from nscaching.paper.figures._logs import Log
-from nscaching.paper.figures._pages import Page, Table
 
 SMALL = random_graph(entities=15, train=60, valid=12, test=12)
 LABELS = {f"e{i}": f"$name_{{ <{i}> 猫" for i in range(15)}

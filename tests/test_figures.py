@@ -18,14 +18,14 @@ from nscaching import KnowledgeGraph, Run
 from nscaching.cli.main import main
 from nscaching.errors import UserError
 from nscaching.paper.figures import KINDS, draw
-from nscaching.paper.figures._drawing import _look, plain, write
+from nscaching.paper.figures._drawing import MOST_POINTS, Line, Page, Panel, _look, evenly, write
 from nscaching.paper.figures._logs import Log
-from nscaching.paper.figures._pages import MOST_POINTS, Line, Page, Panel, evenly
 from nscaching.paper.figures.curves import by_sampler, convergence, gradients, strategies
 from nscaching.paper.figures.distribution import pages as distribution
 from nscaching.paper.figures.sizes import chosen as chosen_ranking
 from nscaching.paper.figures.sizes import pages as sizes
 from nscaching.runs.escaping import shorten
+from nscaching.runs.plots import plain
 
 SHORT = {"epochs": 40, "step": 10}
 ODD = "$x_{ a\tb\nc \x1b[31m 猫 <b>&amp;--> \ud800"

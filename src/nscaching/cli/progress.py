@@ -16,8 +16,7 @@ from rich.text import Text
 
 from nscaching.config import TrainConfig
 from nscaching.errors import Stopped
-from nscaching.runs.duration import duration
-from nscaching.runs.escaping import visible
+from nscaching.runs.escaping import duration, visible
 from nscaching.training.listener import Listener, Stage
 
 # In a log, where bars cannot move, a line at most this often.
@@ -56,7 +55,6 @@ class Bar:
         self.bars.stop()
 
     def say(self, line: str, style: str = "") -> None:
-        """Write a line above the bar."""
         self.console.print(Text(visible(line)), style=style, soft_wrap=True)
 
     def show(self, done: float, total: float | None, latest: str) -> None:
@@ -189,7 +187,6 @@ class TrainingDisplay(Bar, Listener):
         self.say(f"note: {text}")
 
     def announce(self, text: str) -> None:
-        """Show which kernels run; the first step may have to compile them."""
         if not self.series:
             self.say(text, "dim")
         self.show(self.epoch, self.epochs, "first step: kernels are compiled at first use")

@@ -46,7 +46,6 @@ class _Listener(ReproduceListener):
 def reproduce(
     table: str, selection: Selection, out: Path, time_limit: float, table_only: bool
 ) -> loop.Outcome:
-    """Make a table, showing progress, until a signal comes or the time is over."""
     with Signals(time_limit or math.inf) as signals:
         return loop.reproduce(TABLES[table], selection, out, _Listener(signals), table_only)
 

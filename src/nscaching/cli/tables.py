@@ -58,12 +58,10 @@ def _shown(text: str) -> str:
 
 
 def say(*lines: str) -> None:
-    """Print lines on standard output, without what a terminal obeys."""
     sys.stdout.writelines(f"{_shown(line)}\n" for line in lines)
 
 
 def note(line: str) -> None:
-    """Print a line on standard error."""
     sys.stderr.write(f"{visible(line)}\n")
 
 

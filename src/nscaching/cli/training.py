@@ -30,7 +30,6 @@ RESUMABLE |= {"resume", "checkpoint_every", "trust", "json"}
 def load_graph(
     where: str, labels: str = "", split_seed: int = 0, literals: bool = False
 ) -> KnowledgeGraph:
-    """Load a graph; show progress if the download or the reading takes long."""
     known = datasets.find(where)
     with when_slow(f"loading {where}") as bar:
         if known is not None and not datasets.is_cached(known.name):
@@ -48,12 +47,9 @@ def load_graph(
 
 
 def describe_graph(graph: KnowledgeGraph) -> None:
-    """Print the sizes of a graph and the notes of its reader on standard error."""
     sizes = " / ".join(f"{len(graph.split(split)):,}" for split in SPLITS)
-    note(
-        f"{graph.name}: {len(graph.entities):,} entities, {len(graph.relations):,} relations, "
-        f"{sizes} triples ({' / '.join(SPLITS)})"
-    )
+    names = f"{len(graph.entities):,} entities, {len(graph.relations):,} relations"
+    note(f"{graph.name}: {names}, {sizes} triples ({' / '.join(SPLITS)})")
     for each in graph.notes:
         note(f"note: {each}")
 
@@ -98,7 +94,6 @@ def train_run(verb: Train) -> None:
 
 
 def resume_run(verb: Train) -> None:
-    """Resume a training run; refuse flags that would make it another one."""
     if verb.where:
         raise UserError(f"--resume takes the data from the run folder: leave out {verb.where}")
     if others := [as_flag(name) for name in verb.given if name not in RESUMABLE]:

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from optuna.distributions import CategoricalDistribution
-from rich.text import Text
 
 from nscaching.cli.progress import Bar
 from nscaching.cli.tables import note, print_json, print_table, say
 from nscaching.config import TrainConfig
-from nscaching.runs.escaping import visible
 from nscaching.training.listener import Stage
 from nscaching.tuning.result import BEST, PLOT, TRIALS, Trial, Tuning
 from nscaching.tuning.search import Watch
@@ -73,9 +71,6 @@ class TuningDisplay(Bar, Watch):
         self.trials, self.epoch = len(tuning.trials), 0
         if tuning.finished:
             self.best = f"  best {tuning.best.mrr:.4f} (trial {tuning.best.number})"
-
-    def say(self, line: str, style: str = "") -> None:
-        self.console.print(Text(visible(line)), style=style, soft_wrap=True)
 
     def _show(self, part: float = 0.0) -> None:
         """Count the trials of this process alone: earlier trials took none of its time."""

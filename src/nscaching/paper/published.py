@@ -23,8 +23,7 @@ MISPRINTS: dict[tuple[Row, str], str] = {
 class Measure:
     """One value of a cell, and how the paper prints it."""
 
-    name: str
-    """The name in the results of a run."""
+    name: str  # in the results of a run
     heading: str
     digits: int
     scale: float = 1.0
@@ -43,8 +42,7 @@ class PaperTable:
 
     name: str
     title: str
-    about: str
-    """What is measured, in a few words."""
+    about: str  # what is measured, in a few words
     models: list[str]
     data: list[str]
     measures: list[Measure]

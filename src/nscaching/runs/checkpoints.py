@@ -23,11 +23,9 @@ class Checkpoints:
 
     def __init__(self, run: Path) -> None:
         self.folder = run / CHECKPOINTS
-        self.whole: list[Path] = []
-        """Checkpoints that this process wrote or read, the newest last."""
+        self.whole: list[Path] = []  # that this process wrote or read, the newest last
 
     def lock(self) -> files.FolderLock:
-        """Make the folder if it is missing, and lock it for this process."""
         with files.writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         return files.FolderLock(self.folder)
@@ -84,10 +82,8 @@ class Checkpoints:
         for text in damaged:
             say(text)
         if damaged and needed:
-            raise UserError(
-                f"{self.folder}: none of its checkpoints is whole; "
-                f"without that folder, {flag('resume')} starts from the beginning"
-            )
+            cure = f"without that folder, {flag('resume')} starts from the beginning"
+            raise UserError(f"{self.folder}: none of its checkpoints is whole; {cure}")
         return None
 
     def remove(self) -> None:
@@ -106,10 +102,8 @@ def _read(file: Path) -> State | str:
     if metadata.pop("sha256", "") != _digest(metadata, tensors):
         return "its checksum differs"
     if metadata.get("format") != FORMAT:
-        raise UserError(
-            f"{file} has format {metadata.get('format')!r}, this version of nscaching reads "
-            f"{FORMAT!r}: resume with the version that wrote it"
-        )
+        cure = f"this version of nscaching reads {FORMAT!r}: resume with the version that wrote it"
+        raise UserError(f"{file} has format {metadata.get('format')!r}, {cure}")
     state: State = json.loads(metadata["state"])
     return state | tensors
 

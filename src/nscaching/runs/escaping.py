@@ -1,4 +1,4 @@
-"""Write names from data so that neither a terminal nor Markdown obeys what they hold."""
+"""Text for people: names that neither a terminal nor Markdown obeys, and durations."""
 
 import html
 import json
@@ -45,3 +45,10 @@ def markdown(text: str) -> str:
     """Return text that Markdown shows unchanged, on one line: no markup, no HTML, no link."""
     shown = html.escape(MARKDOWN.sub(r"\\\1", visible(text)), quote=False)
     return shown.replace("://", ":&#47;&#47;")  # an address would become a link by itself
+
+
+def duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

@@ -38,8 +38,7 @@ class Vectors:
     """The vectors of a run with their names; row i belongs to name i."""
 
     entities: list[str]
-    labels: list[str]
-    """Readable names of the entities; an entity without one has its name."""
+    labels: list[str]  # readable names of the entities; an entity without one has its name
     entity: Floats  # [|E|, D]
     relations: list[str]
     relation: Floats  # [|R|, D′], where D′ may differ from D
@@ -233,10 +232,8 @@ def _pyarrow() -> ModuleType:
         import pyarrow.compute
         import pyarrow.parquet
     except ImportError:
-        raise UserError(
-            '.parquet needs pyarrow: pip install "nscaching[parquet]"; '
-            ".safetensors, .npz and .tsv do without"
-        ) from None
+        cure = 'pip install "nscaching[parquet]"; .safetensors, .npz and .tsv do without'
+        raise UserError(f".parquet needs pyarrow: {cure}") from None
     found: ModuleType = pyarrow
     return found
 

@@ -30,8 +30,7 @@ CARD, PLOT, REPORT = "README.md", "training.png", "report.html"
 FILES = {CONFIG, METRICS, SCORES, VOCABULARY, MODEL, CACHE, TRIPLES, CARD, PLOT, REPORT}
 FOLDERS = {SNAPSHOTS: SNAPSHOT, CHECKPOINTS: CHECKPOINT}
 
-Record = dict[str, Any]
-"""One line of metrics.jsonl: an epoch, or a ranking of a split."""
+Record = dict[str, Any]  # one line of metrics.jsonl: an epoch, or a ranking of a split
 
 # The figures that every line of metrics.jsonl has.
 EPOCH_FIGURES = ("epoch", "loss", "seconds")
@@ -107,7 +106,6 @@ class RunFolder:
             raise UserError(f"{self.path} is not a run folder: it has no {CONFIG}")
 
     def reopen(self) -> None:
-        """Lock the folder of an interrupted run."""
         self._check_is_run()
         if not os.access(self.path, os.W_OK):
             raise UserError(f"cannot write {self.path}: the folder or its file system is read-only")
@@ -196,10 +194,8 @@ class RunFolder:
         path = files.regular_file(self.path / CONFIG)
         written = settings.read_record(path).get("format", FORMAT)
         if written != FORMAT:
-            raise UserError(
-                f"{self.path} has format {written!r}, this version of nscaching reads {FORMAT}: "
-                "use the version that wrote it"
-            )
+            cure = f"this version of nscaching reads {FORMAT}: use the version that wrote it"
+            raise UserError(f"{self.path} has format {written!r}, {cure}")
         source, config = settings.read_settings(path)
         if not trust:
             refuse_outside_code(path, config.to_dict())
@@ -225,7 +221,6 @@ class RunFolder:
 
 
 def default_out(graph: KnowledgeGraph, config: TrainConfig) -> Path:
-    """Return a free folder under runs/ for a run without --out."""
     model, sampler = (name.rpartition(":")[2] for name in (config.model, config.sampler))
     name = re.sub(r"[^\w.+-]+", "_", f"{graph.name}-{model}-{sampler}-seed{config.seed}")
     return files.free_path(Path("runs") / name.lstrip(".").lower())

@@ -114,8 +114,7 @@ class CachedQuery:
             "relation": graph.relation_label(relation),
             "tail": None if t is None else graph.label(t),
         }
-        self.known = known_answers(graph, h, relation, t)
-        """The split of each known answer."""
+        self.known = known_answers(graph, h, relation, t)  # with the split of each
         _, column = side.query(0, 2)  # of the answer in a triple
         self.of_relation = set(rows[rows[:, 1] == relation, column].tolist())
         ids = (np.array([number], np.int32) for number in (anchor, relation))

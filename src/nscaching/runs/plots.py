@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nscaching.files import replacing
+from nscaching.runs.escaping import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,5 +75,5 @@ def _label(axes: Axes, what: str) -> None:
 
 
 def plain(text: str) -> str:
-    """Escape "$", which begins mathematics, and a leading "_", which hides a legend entry."""
-    return text.replace("$", r"\$").replace("_", " _", text.startswith("_"))
+    """Escape mathematics ("$"), a leading "_" (it hides a legend entry) and control characters."""
+    return visible(text).replace("$", r"\$").replace("_", " _", text.startswith("_"))

@@ -111,7 +111,7 @@ class Run:
     def evaluate(self, split: str = "test", task: str = "links", **options: Any) -> dict[str, Any]:  # noqa: ANN401
         """Rank the entities of a split, or with ``task="relations"`` its relations.
 
-        The options are those of ``ranking.evaluate`` and ``relations.evaluate_relations``.
+        The options are those of ``ranking.evaluate`` and ``candidates.evaluate_relations``.
         """
         if task not in RANKINGS:
             raise unknown("task", task, RANKINGS)
@@ -127,9 +127,8 @@ class Run:
         """
         if task == "triples":
             if relation is not None:
-                raise UserError(
-                    f"{flag('relation')} {relation!r} needs {flag('task')} entities or linking"
-                )
+                needed = f"{flag('task')} entities or linking"
+                raise UserError(f"{flag('relation')} {relation!r} needs {needed}")
             return classify(self.model, self.graph, split)
         if task not in OF_A_RELATION:
             raise unknown("task", task, ("triples", *OF_A_RELATION))

@@ -62,7 +62,6 @@ def _table(path: Path, name: str) -> dict[str, Any]:
 
 
 def read_settings(path: Path) -> tuple[Source, TrainConfig]:
-    """Read a configuration file: where the data are, and every hyperparameter."""
     values = _as_keys(str(path), read_toml(path))
     for table in ("record", "probes"):
         values.pop(table, None)

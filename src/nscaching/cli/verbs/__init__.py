@@ -2,12 +2,11 @@
 
 from nscaching.cli.verbs._base import Verb
 from nscaching.cli.verbs.compare import Compare, Demo
-from nscaching.cli.verbs.datasets import Datasets
-from nscaching.cli.verbs.drawing import Figures
 from nscaching.cli.verbs.evaluate import Classify, Evaluate
 from nscaching.cli.verbs.export import Export, Report
+from nscaching.cli.verbs.listing import Datasets, Presets
+from nscaching.cli.verbs.paper import Figures, Reproduce
 from nscaching.cli.verbs.predict import Inspect, Neighbours, Predict
-from nscaching.cli.verbs.reproducing import Presets, Reproduce
 from nscaching.cli.verbs.train import Train
 from nscaching.cli.verbs.tuning import Tune
 

@@ -57,5 +57,4 @@ class AskRun:
         raise NotImplementedError
 
     def show(self, run: Run, result: dict[str, Any]) -> None:
-        """Print the answer for people."""
         raise NotImplementedError

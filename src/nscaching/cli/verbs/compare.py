@@ -109,7 +109,6 @@ def compare(runs: Sequence[Run], plot: Path, as_json: bool, **more: object) -> N
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """Return the figures of a run that training recorded."""
     return {
         "run": str(run.path or run.name),
         "data": run.graph.name,

@@ -109,17 +109,15 @@ class Inspect(AskRun):
             (only,) = epochs
             rows = [[named(e, SHORT), f"{e['score']:.3f}", e["known"]] for e in only["entities"]]
             print_table([f"{query} at epoch {only['epoch']}", "score", "known"], rows)
-            say(
-                f"{only['distinct']} entities in {only['slots']} slots; {only['known']} of them "
-                f"make known triples, {only['of_relation']} are {of_relation}"
-            )
+            known = f"{only['known']} of them make known triples"
+            counts = f"{known}, {only['of_relation']} are {of_relation}"
+            say(f"{only['distinct']} entities in {only['slots']} slots; {counts}")
         if others := sorted(set(result["recorded"]) - {e["epoch"] for e in epochs}):
             recorded = ", ".join(map(str, others))
             say(f"other recorded epochs: {recorded}; --sample 5 shows all together")
 
 
 def print_answers(result: dict[str, Any]) -> None:
-    """Print the answers to a triple with one gap."""
     rows = [
         [f"{answer['rank']}. {named(answer)}", f"{answer['score']:.3f}", answer["known"]]
         for answer in result["answers"]

@@ -49,8 +49,7 @@ class Train:
     --epochs may be more."""
     trust: Trust = False
     json: Json = False
-    given: Suppress[tuple[str, ...]] = ()
-    """The flags of the command line, spelled as fields."""
+    given: Suppress[tuple[str, ...]] = ()  # the flags of the command line, spelled as fields
 
     def with_flags(self, given: Sequence[str]) -> Self:
         """Take from --config or --preset what the given flags do not say."""
@@ -89,5 +88,4 @@ class Train:
         work(self)
 
     def chosen(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the values that the given flags name."""
         return {name: values[name] for name in self.given if name in values}

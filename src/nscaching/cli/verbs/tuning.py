@@ -35,8 +35,7 @@ class Tune:
     """Use the literals of RDF files as entities; else triples with a literal are left out."""
     trust: Trust = False
     json: Json = False
-    given: Suppress[tuple[str, ...]] = ()
-    """Which settings the command line names."""
+    given: Suppress[tuple[str, ...]] = ()  # which settings the command line names
 
     def run(self) -> None:
         require_optuna()

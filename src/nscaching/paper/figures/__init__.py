@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from nscaching.errors import UserError, flag, unknown, user_path
 
 if TYPE_CHECKING:
-    from nscaching.paper.figures._pages import Page
+    from nscaching.paper.figures._drawing import Page
     from nscaching.runs.run import Run
 
 __all__ = ["KINDS", "Drawn", "Kind", "draw"]
@@ -52,10 +52,8 @@ def draw(
         raise unknown("figure", kind, KINDS)
     asked = {"head": head, "relation": relation, "tail": tail} if kind == "cache" else {}
     if not asked and (head or relation or tail):
-        raise UserError(
-            f"{flag('head')}, {flag('relation')} and {flag('tail')} are for the figure "
-            f"cache, not for {kind}"
-        )
+        flags = f"{flag('head')}, {flag('relation')} and {flag('tail')}"
+        raise UserError(f"{flags} are for the figure cache, not for {kind}")
     several = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
     if not several:
         raise UserError(f"say which runs to draw: nscaching figures {kind} RUN …")

@@ -1,18 +1,17 @@
-"""Draws pages: one style for all figures, and the same files every time."""
+"""Pages of panels with lines of points, or a table: drawn in one style, the same every time."""
 
 from __future__ import annotations
 
 import csv
 import math
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nscaching.files import replacing
-from nscaching.paper.figures._pages import Page, Panel, Table
-from nscaching.runs import plots
-from nscaching.runs.escaping import shorten, visible
-from nscaching.runs.plots import COLOURS
+from nscaching.runs.escaping import shorten
+from nscaching.runs.plots import COLOURS, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,10 +27,79 @@ MARKERS = "os^Dv<P*"
 FEW_POINTS = 15  # points have markers up to this number
 MARGIN, GREY = "#B00020", "#555555"
 STYLE = Path(__file__).with_name("style.mplstyle")
+MOST_POINTS = 300  # of a line: more than a reader sees, few enough for a file in a repository
+
+Row = dict[str, Any]  # a point with its description: a line of the CSV file
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points that belong together; the image and the CSV file have the same points."""
+
+    label: str
+    rows: list[Row]
+    x: str  # the columns that are drawn against each other
+    y: str
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes."""
+
+    x_label: str
+    y_label: str
+    lines: list[Line]
+    title: tuple[str, ...] = ()  # one text for each of its lines
+    log_x: bool = False
+    log_y: bool = False
+    from_zero: bool = False  # whether the y axis begins at 0
+    ordered: bool = False  # whether lines are steps of one quantity: shades of one scale
+    legend: bool = False  # whether it has its own legend, and no entries in that of the page
+    mark: float | None = None  # x of a dashed vertical line
+    mark_label: str = ""  # what the legend calls that line
+    values: bool = False  # whether values are written beside their points
+
+
+@dataclass(frozen=True)
+class Table:
+    """Words in rows and columns; some cells are highlighted."""
+
+    headings: list[str]
+    cells: list[list[str]]
+    marked: set[tuple[int, int]]  # row and column of the highlighted cells
+    narrow: int  # number of leading columns that hold numbers
+    note: str  # the text below the table
+    rows: list[Row]  # of the CSV file
+
+
+@dataclass(frozen=True)
+class Page:
+    """One image with its CSV file."""
+
+    panels: list[Panel]
+    columns: int
+    title: str = ""
+    suffix: str = ""  # the end of the file names, where a figure has several pages
+    panel_height: float = 2.9  # in inches
+    table: Table | None = None  # instead of panels
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of the CSV file; a point that two panels show counts once."""
+        if self.table:
+            return self.table.rows
+        lines = [line for panel in self.panels for line in panel.lines]
+        return list({tuple(row.items()): row for line in lines for row in line.rows}.values())
+
+
+def evenly(things: list[Any], most: int = MOST_POINTS) -> list[Any]:
+    """Return at most so many items, evenly chosen, the first and the last among them."""
+    if len(things) <= most:
+        return things
+    return [things[i * (len(things) - 1) // (most - 1)] for i in range(most)]
 
 
 def write(page: Page, png: Path, svg: Path, data: Path) -> None:
-    """Draw a page, and write the points that it shows."""
     from matplotlib import style
     from matplotlib.figure import Figure  # the object alone: no display, no global state
 
@@ -187,8 +255,3 @@ def _look(i: int) -> dict[str, Any]:
         "ls": DASHES[i % len(DASHES)],
         "marker": MARKERS[i % len(MARKERS)],
     }
-
-
-def plain(text: str) -> str:
-    """Keep a name from being read as mathematics, from breaking a line and from breaking XML."""
-    return plots.plain(visible(text))

@@ -6,7 +6,7 @@ from typing import Any
 
 from nscaching.data import datasets
 from nscaching.errors import UserError, as_flag
-from nscaching.paper.figures._pages import Line, evenly
+from nscaching.paper.figures._drawing import Line, evenly
 from nscaching.probes.files import read_scores
 from nscaching.runs.folder import Record, RunFolder
 from nscaching.runs.run import Run
@@ -30,11 +30,9 @@ class Log:
             self.path, self.name = folder.path, folder.path.resolve().name
             source, self.config = folder.read_config(trust)
             self.graph, self.history = folder.read_graph(source), folder.read_history()
-        self.where = str(self.path or self.name)
-        """The name of the run in errors and notes."""
+        self.where = str(self.path or self.name)  # the run's name in errors and notes
         known, sampler = datasets.find(self.graph.name), self.config.sampler
-        self.data = known.title if known else self.graph.name
-        """The data set as it is usually written."""
+        self.data = known.title if known else self.graph.name  # as it is usually written
         self.model = self.config.model.rpartition(":")[2]
         self.sampler = SAMPLERS.get(sampler, sampler.rpartition(":")[2])
         self.start = "pretrain" if self.config.pretrain else "scratch"
@@ -107,7 +105,7 @@ def shown(logs: Sequence[Log], lacks: Callable[[Log], str], notes: list[str]) ->
     return [log for log, what in missing if not what]
 
 
-def ranked_split(logs: Sequence[Log], notes: list[str]) -> tuple[str, str]:
+def shown_split(logs: Sequence[Log], notes: list[str]) -> tuple[str, str]:
     """Return the split that a page shows, and its name in words.
 
     It is "test" if all runs of the page ranked the test triples during training, else "valid".
@@ -126,7 +124,6 @@ def ranked_split(logs: Sequence[Log], notes: list[str]) -> tuple[str, str]:
 
 
 def grouped(logs: Sequence[Log], key: Callable[[Log], Any]) -> dict[Any, list[Log]]:
-    """Return logs by key, in the order of their first appearance."""
     groups: dict[Any, list[Log]] = {}
     for log in logs:
         groups.setdefault(key(log), []).append(log)
@@ -134,7 +131,6 @@ def grouped(logs: Sequence[Log], key: Callable[[Log], Any]) -> dict[Any, list[Lo
 
 
 def _differing(logs: Sequence[Log], but: Set[str]) -> list[str]:
-    """Return the names of the settings in which runs differ, without the given ones."""
     names = [name for name in logs[0].settings if name not in but]
     return [name for name in names if len({log.settings[name] for log in logs}) > 1]
 

@@ -3,14 +3,12 @@
 from typing import Any
 
 from nscaching.errors import UserError
+from nscaching.paper.figures._drawing import Page, Row, Table, evenly
 from nscaching.paper.figures._logs import Log, shown
-from nscaching.paper.figures._pages import Page, Row, Table, evenly
 from nscaching.runs.run import Run
 
-SHOWN = 5
-"""Entities of an epoch in the image, drawn by seed; the CSV file has all."""
-MOST_EPOCHS = 25
-"""Rows of the image."""
+SHOWN = 5  # entities of an epoch in the image, drawn by seed; the CSV file has all
+MOST_EPOCHS = 25  # rows of the image
 
 
 def pages(

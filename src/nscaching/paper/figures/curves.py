@@ -4,8 +4,8 @@ import statistics
 
 from nscaching.data import datasets
 from nscaching.errors import UserError
-from nscaching.paper.figures._logs import Log, grouped, labels, note_differences, ranked_split
-from nscaching.paper.figures._pages import Line, Page, Panel, evenly
+from nscaching.paper.figures._drawing import Line, Page, Panel, evenly
+from nscaching.paper.figures._logs import Log, grouped, labels, note_differences, shown_split
 from nscaching.paper.published import TABLES, place
 
 RANKED = {"mrr": "MRR", "hits@10": "Hit@10"}
@@ -33,7 +33,6 @@ def in_order(logs: list[Log]) -> list[Log]:
 
 
 def by_sampler(logs: list[Log]) -> dict[Log, str]:
-    """Name runs by their samplers, and by their starts if one of them was pretrained."""
     starts = any(log.config.pretrain for log in logs)
     return labels(logs, lambda log: f"{log.sampler}, {log.start}" if starts else log.sampler)
 
@@ -61,7 +60,7 @@ def _compiling(log: Log) -> str:
 
 
 def _by_time(model: str, logs: list[Log], notes: list[str]) -> Page:
-    split, word = ranked_split(logs, notes)
+    split, word = shown_split(logs, notes)
     names = by_sampler(logs)
     columns = grouped(logs, lambda log: log.data)
     # One kind of axis for a page: panels side by side are read together.
@@ -101,7 +100,7 @@ def strategies(logs: list[Log], notes: list[str]) -> list[Page]:
 def _strategy_panels(logs: list[Log], notes: list[str]) -> list[Panel]:
     names, panels = labels(logs, _strategy), []
     if any(log.rankings("valid") or log.rankings("test") for log in logs):
-        split, word = ranked_split(logs, notes)
+        split, word = shown_split(logs, notes)
         lines = [_strategy_line(log, names[log], "mrr", split) for log in logs]
         panels.append(Panel("epoch", f"{word} MRR", lines))
     else:

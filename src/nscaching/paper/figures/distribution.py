@@ -11,8 +11,8 @@ import numpy as np
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import UserError
+from nscaching.paper.figures._drawing import Line, Page, Panel, Row, evenly
 from nscaching.paper.figures._logs import Log, shown
-from nscaching.paper.figures._pages import Line, Page, Panel, Row, evenly
 from nscaching.probes.files import SCORES
 from nscaching.runs.escaping import shorten
 from nscaching.runs.folder import Record

@@ -5,21 +5,13 @@ from collections.abc import Callable
 from typing import Literal
 
 from nscaching.errors import UserError, flag
-from nscaching.paper.figures._logs import (
-    Log,
-    grouped,
-    labels,
-    note_differences,
-    ranked_split,
-    shown,
-)
-from nscaching.paper.figures._pages import Line, Page, Panel
+from nscaching.paper.figures._drawing import Line, Page, Panel
+from nscaching.paper.figures._logs import Log, grouped, labels, note_differences, shown, shown_split
 from nscaching.runs.folder import Record
 
 Size = Literal["n1", "n2"]
 OTHER: dict[Size, Size] = {"n1": "n2", "n2": "n1"}
-NOT_TOLD = {"seed", "n1", "n2"}
-"""Settings in which the points of one line may differ."""
+NOT_TOLD = {"seed", "n1", "n2"}  # settings in which the points of one line may differ
 
 
 def pages(logs: list[Log], notes: list[str]) -> list[Page]:
@@ -27,7 +19,7 @@ def pages(logs: list[Log], notes: list[str]) -> list[Page]:
     made, logs = [], shown(logs, _lacks_cache, notes)
     for (model, data), group in grouped(logs, lambda log: (log.model, log.data)).items():
         note_differences(group, {"n1", "n2"}, notes)
-        split, word = ranked_split(group, notes)
+        split, word = shown_split(group, notes)
         panels, left = [], set(group)
         for size in OTHER:
             if runs := _sweep(size, group):
@@ -104,6 +96,5 @@ def _best_lines(size: Size, runs: list[Log], split: str) -> list[Line]:
 
 
 def chosen(log: Log, split: str) -> Record:
-    """Return the ranking of the epoch that validation chooses."""
     valid = {record["epoch"]: record["mrr"] for record in log.rankings("valid")}
     return max(log.rankings(split), key=lambda record: valid.get(record["epoch"], -1.0))

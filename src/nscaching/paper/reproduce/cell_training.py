@@ -35,7 +35,6 @@ class ReproduceListener(Listener):
         return False
 
     def load(self, data: str) -> KnowledgeGraph:
-        """Load a data set."""
         return KnowledgeGraph.load(data)
 
     @contextmanager
@@ -89,7 +88,6 @@ def train_cell(
 
 
 def _recorded(checkpoints: Checkpoints) -> list[Record]:
-    """Return the records of a stopped training, by its newest checkpoint."""
     state = checkpoints.newest(lambda damage: None, needed=False)  # train() tells of damage
     return list(state["history"]) if state else []
 

@@ -13,7 +13,7 @@ from nscaching.paper.reproduce.plan import Training, plan
 from nscaching.paper.reproduce.results import Results
 from nscaching.paper.reproduce.selection import Selection
 from nscaching.paper.reproduce.table import MADE, Row, Summary, markdown, rows, summaries
-from nscaching.runs.duration import duration
+from nscaching.runs.escaping import duration
 from nscaching.runs.folder import CARD
 
 
@@ -26,8 +26,7 @@ class Outcome:
     rows: list[Row] = field(default_factory=list)
     summaries: list[Summary] = field(default_factory=list)
     trained: int = 0
-    left: int = 0
-    """Trainings that the time limit left for the next time."""
+    left: int = 0  # trainings that the time limit left for the next time
     failed: list[str] = field(default_factory=list)
 
     @property
@@ -35,7 +34,6 @@ class Outcome:
         return self.results.folder / f"{self.results.table.name}.md"
 
     def write(self) -> None:
-        """Make the table of all results that there are now."""
         self.rows = rows(self.results, self.wanted)
         self.summaries = summaries(self.results.table, self.rows)
         write_text(self.page, markdown(self.results, self.rows, self.summaries))

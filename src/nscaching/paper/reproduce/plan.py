@@ -39,10 +39,8 @@ class Cell(NamedTuple):
     data: str
     model: str
     sampler: str
-    start: str
-    """scratch or pretrain; empty where there is no choice."""
-    protocol: presets.Variant
-    """Whose hyperparameters: "paper" for all samplers the same, "cache" tuned for the cache."""
+    start: str  # scratch or pretrain; empty where there is no choice
+    protocol: presets.Variant  # of the hyperparameters: as in the paper, or tuned for the cache
 
     @property
     def settings(self) -> str:
@@ -59,8 +57,7 @@ class Training:
 
     cell: Cell
     config: TrainConfig
-    starts: tuple[Training, ...] = ()
-    """The start of the model and the start of the generator, if it has these."""
+    starts: tuple[Training, ...] = ()  # of the model and of the generator, if it has these
 
     def __str__(self) -> str:
         return f"{self.cell}, seed {self.config.seed}"

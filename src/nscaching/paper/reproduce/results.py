@@ -30,10 +30,8 @@ class Result:
 
     line: Line
     cell: Cell
-    settings: str
-    """Fingerprint of the settings."""
-    data: str
-    """Fingerprint of the data; empty where the line has none."""
+    settings: str  # their fingerprint
+    data: str  # fingerprint of the data; empty where the line has none
     file: Path
 
     @classmethod
@@ -58,8 +56,7 @@ class Results:
 
     def __init__(self, folder: Path, table: PaperTable) -> None:
         self.folder, self.table = folder, table
-        self.path = folder / f"{table.name}.jsonl"
-        """Where new results go."""
+        self.path = folder / f"{table.name}.jsonl"  # where new results go
         measures = {measure.name for measure in table.measures}
         found = [result for name in TABLES for result in _read(folder / f"{name}.jsonl")]
         self.list = sorted(

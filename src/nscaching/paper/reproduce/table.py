@@ -11,7 +11,6 @@ from nscaching.paper.published import MISPRINTS, Measure, PaperTable, paper_epoc
 from nscaching.paper.reproduce.plan import GENERATOR, PROTOCOLS, STARTS_FROM, Cell, Training
 from nscaching.paper.reproduce.results import Line, Result, Results
 from nscaching.runs import escaping
-from nscaching.runs.duration import duration
 
 Summary = dict[str, Any]
 """How often nscaching's rows of one kind are at or above the paper and our own Bernoulli."""
@@ -31,14 +30,11 @@ class Figure:
 
     measure: Measure
     ours: float
-    spread: float | None
-    """Standard deviation over the seeds, where there are several."""
+    spread: float | None  # standard deviation over the seeds, where there are several
     paper: float | None
     difference: float | None
-    note: str
-    """What is wrong with the paper's value, which is not compared with then."""
-    share_below: float
-    """How far our value is below, as a share of the paper's; 0: at or above, or alone."""
+    note: str  # what is wrong with the paper's value, which is not compared with then
+    share_below: float  # of the paper's value; 0: our value is at or above, or alone
 
     def __str__(self) -> str:
         ours = self.measure.text(self.ours)
@@ -54,13 +50,10 @@ class Row:
     """All seeds of one cell."""
 
     cell: Cell
-    lines: dict[int, Line]
-    """By seed, ascending."""
+    lines: dict[int, Line]  # by seed, ascending
     figures: list[Figure]
-    seconds: float
-    """Of training, mean over the seeds."""
-    short: int
-    """Epochs, where they are fewer than the paper's; else 0."""
+    seconds: float  # of training, mean over the seeds
+    short: int  # epochs, where they are fewer than the paper's; else 0
 
     @property
     def first(self) -> Figure:
@@ -145,7 +138,6 @@ def _place(table: PaperTable, cell: Cell) -> list[tuple[int, str]]:
 
 
 def summaries(table: PaperTable, found: Sequence[Row]) -> list[Summary]:
-    """Return a summary for each kind (start and protocol) of nscaching's rows."""
     mine = [row for row in found if row.cell.sampler == "nscaching"]
     mine.sort(key=lambda row: _place(table, row.cell)[3:])
     kinds = itertools.groupby(mine, key=lambda row: row.cell[3:])
@@ -185,7 +177,7 @@ def sentence(summary: Summary) -> str:
         f"(the paper has {summary['in_paper']}); "
         f"more than 3% below: {'; '.join(summary['far_below']) or 'none'}; above our own "
         f"Bernoulli in {summary['above_bernoulli']} of {summary['against_bernoulli']}; "
-        f"{duration(summary['seconds'])} of training, each cell once"
+        f"{escaping.duration(summary['seconds'])} of training, each cell once"
     )
 
 

@@ -24,8 +24,7 @@ class Series(NamedTuple):
 
     label: str
     points: Sequence[Point]
-    mark: float | None = None
-    """Epoch whose point is drawn."""
+    mark: float | None = None  # epoch whose point is drawn
 
 
 def panels(history: Sequence[Record], best_epoch: int) -> list[tuple[str, dict[str, Any]]]:

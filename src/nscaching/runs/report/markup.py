@@ -6,8 +6,7 @@ from markupsafe import Markup, escape
 
 from nscaching.runs.escaping import is_obeyed, shorten
 
-MOST = 80
-"""Characters of a name that are shown."""
+MOST = 80  # characters of a name that are shown
 
 
 def text(value: object, most: int = MOST) -> Markup:

@@ -73,7 +73,6 @@ def _is_own(run: Run, path: Path) -> bool:
 def render(run: Run, progress: Progress | None = None) -> str:
     """Return the report of a run; rank the held-out triples unless training has just done so."""
     ranking = held_out(run, progress)
-    stopped = run.path is not None and not has_ended(run.path)
     degrees = np.bincount(run.graph.train[:, [0, 2]].ravel(), minlength=len(run.graph.entities))
     settings, defaults = run.config.flat(), TrainConfig().flat()
     changed = {name: value for name, value in settings.items() if value != defaults[name]}
@@ -82,7 +81,7 @@ def render(run: Run, progress: Progress | None = None) -> str:
         run=run,
         policy=POLICY,
         epochs=sum("split" not in record for record in run.history),
-        resume=resume_command(run.path) if run.path is not None and stopped else "",
+        resume=resume_command(run.path) if run.path and not has_ended(run.path) else "",
         panels=panels(run.history, run.best_epoch),
         ranking=ranking,
         most_relations=MOST_RELATIONS,
@@ -119,7 +118,6 @@ def templates() -> Environment:
 
 
 def classes(graph: KnowledgeGraph) -> list[tuple[str, int, int]]:
-    """Return the numbers of relations and of training triples by mapping class."""
     of_relation = np.array(graph.mapping_classes)
     triples = np.bincount(graph.train[:, 1], minlength=len(of_relation))
     return [

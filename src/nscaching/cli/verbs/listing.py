@@ -1,0 +1,73 @@
+"""The verbs ``datasets`` and ``presets``, which list what is known by name."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from nscaching.cli.tables import cells, print_json, print_table, say
+from nscaching.cli.verbs._base import Json
+from nscaching.errors import as_flag
+
+
+@dataclass(frozen=True)
+class Datasets:
+    """List the data sets that are known by name.
+
+    nscaching datasets
+    """
+
+    json: Json = False
+
+    def run(self) -> None:
+        from nscaching.data import datasets
+        from nscaching.data.graph import SPLITS, KnowledgeGraph
+        from nscaching.data.load import WORLD
+
+        graph, columns = KnowledgeGraph.load(WORLD), ("entities", "relations", *SPLITS)
+        sizes = {column: len(getattr(graph, column)) for column in columns}
+        rows: dict[str, dict[str, Any]] = {"world": {"title": "countries, embedded", **sizes}}
+        for name, known in datasets.KNOWN.items():
+            rows[name] = {field: getattr(known, field) for field in ("title", *columns)}
+        for name, row in rows.items():
+            row["here"] = name == "world" or datasets.is_cached(name)
+        if self.json:
+            print_json(rows)
+            return
+        here = {True: "yes", False: "on first use"}
+        table = [[name, *cells(row, *columns), here[row["here"]]] for name, row in rows.items()]
+        print_table(["name", *columns, "here"], table)
+        say(f"Data sets are kept in {datasets.cache_home()} (NSCACHING_HOME changes that).")
+
+
+@dataclass(frozen=True)
+class Presets:
+    """List the presets: settings for a data set and a scoring function, for train --preset.
+
+    nscaching presets
+    """
+
+    json: Json = False
+
+    def run(self) -> None:
+        from nscaching.config import TrainConfig
+        from nscaching.paper.presets import VARIANTS, load, names
+
+        defaults = TrainConfig().flat()
+        rows: dict[str, dict[str, Any]] = {}
+        for name in names():
+            for variant in VARIANTS:
+                data, config = load(name, variant)
+                settings = config.flat()
+                rows.setdefault(name, {"data": data, "model": settings.pop("model")})
+                rows[name][variant] = {k: v for k, v in settings.items() if v != defaults[k]}
+        if self.json:
+            print_json(rows)
+            return
+        flags = [
+            [" ".join(f"{as_flag(k)} {v}" for k, v in row[variant].items()) for variant in VARIANTS]
+            for row in rows.values()
+        ]
+        print_table(["name", *VARIANTS], [[n, *f] for n, f in zip(rows, flags, strict=True)])
+        say(
+            "nscaching train --preset NAME takes the first column's settings, "
+            "NAME:paper the second's."
+        )

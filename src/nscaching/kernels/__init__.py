@@ -1,9 +1,8 @@
 """The hot operations: plain torch, and twins compiled for CPUs and for GPUs."""
 
-from nscaching.kernels.all_entities import KVsAll, OneVsAll
 from nscaching.kernels.batch import Known
 from nscaching.kernels.dispatch import choose_device, choose_kernels
-from nscaching.kernels.learner import AutogradLearner, Learner
+from nscaching.kernels.learner import AutogradLearner, KVsAll, Learner, OneVsAll
 from nscaching.kernels.optimizers import Learning
 from nscaching.kernels.random import CHOICE, ENTITY
 from nscaching.kernels.reference import CacheAccess, CacheSide, Kernels

@@ -43,7 +43,6 @@ class CompiledLearner(Learner):
         """… and of the entities' table that says how far."""
 
     def reload(self) -> None:
-        """Rebuild the vectors of unit length, after anything but a step changed the parameters."""
         for name in self.unit:
             self.vectors[name].copy_(F.normalize(self.tables[name]))
         self.versions = self._versions()
@@ -118,8 +117,7 @@ L = TypeVar("L", bound=CompiledLearner)
 class CompiledKernels(Kernels, Generic[L]):
     """Compiled twins of the hot operations; operations without a twin run on the reference path."""
 
-    _learner: L | None = None
-    """The learner of the model that is trained."""
+    _learner: L | None = None  # the learner of the model that is trained
 
     @abstractmethod
     def new_learner(self, model: Model, learning: Learning) -> L:
@@ -137,7 +135,6 @@ class CompiledKernels(Kernels, Generic[L]):
         return self.new_learner(model, learning)
 
     def learner_of(self, model: Model) -> L | None:
-        """Return the learner that keeps the model's rows ready, if there is one."""
         if self._learner is None or self._learner.model is not model:
             return None
         return self._learner.current()

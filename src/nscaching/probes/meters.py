@@ -46,7 +46,6 @@ class RepeatMeter:
         """All possible triples are divided into so many parts, one of which is counted."""
 
     def record(self, rows: Tensor, negatives: Negatives) -> None:
-        """Record the negatives [B, K] of the training triples in some rows [B]."""
         if not len(self.pairs):  # the first step, before any CUDA graph
             self._make_room(negatives.head.shape[1])
         if self.aside is not None:

@@ -75,7 +75,6 @@ class Probes:
             self.repeats.join()
 
     def figures(self, epoch: int) -> dict[str, float]:
-        """Return the figures for the record of the epoch that has just ended."""
         found = [meter.read(epoch) for meter in self.meters.values()]
         return {name: figure for figures in found for name, figure in figures.items()}
 
@@ -144,7 +143,6 @@ class Probes:
 
 
 def _check(asked: ProbeConfig, graph: KnowledgeGraph, sampler: Sampler) -> None:
-    """Refuse probes that cannot measure anything."""
     asked.check_possible(sampler.config)
     if asked.probe_test and not len(graph.test):
         raise UserError(f"{flag('probe_test')}: {graph.name} has no test triples")

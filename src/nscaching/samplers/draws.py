@@ -11,7 +11,7 @@ from nscaching.data.index import AnswerIndex, Side, head_probability
 from nscaching.kernels import Kernels
 from nscaching.kernels.batch import Batch, Negatives
 from nscaching.kernels.choose import select
-from nscaching.kernels.state import State, restore_random
+from nscaching.kernels.state import State
 
 SideRule = Literal["bernoulli", "uniform"]
 Progress = Callable[[int, int], None]
@@ -113,4 +113,7 @@ class Draws:
 
     def restore(self, state: State) -> None:
         self.tick.copy_(state["tick"])
-        restore_random(self.random, state["random"], self.seed + int(state["tick"]))
+        if len(state["random"]) == len(self.random.get_state()):
+            self.random.set_state(state["random"].clone())
+        else:  # the state of another kind of device does not fit
+            self.random.manual_seed(self.seed + int(state["tick"]))

@@ -114,7 +114,6 @@ class EpochMeter:
         }
 
     def check_finite(self, config: TrainConfig, record: dict[str, Any]) -> None:
-        """Raise ``Diverged`` if a loss of the epoch that has just ended is non-finite."""
         epoch, bad = record["epoch"], int(self.sums[3].item()) + 1  # the first step that was bad
         if bad <= self.steps:
             where = f"in epoch {epoch}, since batch {bad} of {self.steps}"

@@ -37,10 +37,9 @@ class CompiledLearner(Learner):
             name: torch.empty_like(table) if name in self.unit else table
             for name, table in self.tables.items()
         }
+        # Tables of the directions in which relations shift rows, and of how far entities shift.
         self.direction = {TRANSH: "normal", TRANSD: "relation_projection"}.get(self.kind, "")
-        """Name of the relations' table along which rows are shifted, …"""
         self.projection = "entity_projection" if self.kind == TRANSD else ""
-        """… and of the entities' table that says how far."""
 
     def reload(self) -> None:
         for name in self.unit:
@@ -191,8 +190,6 @@ def shift_of(model: Model) -> Tensor | None:
 
 
 class _Distances(torch.autograd.Function):
-    """Compiled distances with compiled gradients."""
-
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Any:  # noqa: ANN401
         ctx.kernels, query, rows, ctx.norm = given

@@ -131,6 +131,8 @@ class AllEntities(AutogradLearner):
     def __init__(self, model: Model, learning: Learning, distances: Distances) -> None:
         super().__init__(model, learning)
         self.distances = distances
+        # Other forms score the relations of a batch one by one.
+        self.steady = self.steady and model.form in (Form.DOT, Form.DISTANCE)
 
     @abstractmethod
     def loss_of(self, side: Side, batch: Batch) -> Tensor:
@@ -143,11 +145,6 @@ class AllEntities(AutogradLearner):
 
 class OneVsAll(AllEntities):
     """Softmax over all entities: −log p(t | h, r) − log p(h | r, t) (Lacroix et al., 2018)."""
-
-    def __init__(self, model: Model, learning: Learning, distances: Distances) -> None:
-        super().__init__(model, learning, distances)
-        # Other forms score the relations of a batch one by one.
-        self.steady = self.steady and model.form in (Form.DOT, Form.DISTANCE)
 
     def loss_of(self, side: Side, batch: Batch) -> Tensor:
         anchor, answer = side.query(batch.head, batch.tail)

@@ -12,9 +12,8 @@ from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Ids, Side, distinct
 from nscaching.errors import UserError, flag
 from nscaching.evaluation.ranking import chunk_size, id_tensor
-from nscaching.kernels.batch import Negatives
+from nscaching.kernels import Negatives, State, join, part
 from nscaching.kernels.choose import ordered
-from nscaching.kernels.state import State, join, part
 from nscaching.models import Model, finite
 from nscaching.probes import ProbeConfig
 from nscaching.probes.meters import ChangeMeter, RepeatMeter

@@ -13,9 +13,7 @@ from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import Diverged, flag
-from nscaching.kernels import Kernels
-from nscaching.kernels.batch import Batch
-from nscaching.kernels.state import State
+from nscaching.kernels import Batch, Kernels, State
 
 # The sums of a batch are 32-bit numbers, which end at 3e38.
 LARGE_MARGIN = 1e30
@@ -99,7 +97,6 @@ class EpochMeter:
         return time.perf_counter() - self.compile_seconds()
 
     def count(self, triples: int) -> None:
-        """Count a step, on so many triples, that has added to the sums."""
         self.triples += triples
         self.steps += 1
         self.clock()

@@ -33,8 +33,7 @@ class NumbaLearner(CompiledLearner):
         self.rows, self.relations = vectors["entity"], vectors["relation"]
         self.directions = vectors[self.direction] if self.direction else NO_ROWS
         self.shift = np.empty(model.entities if self.projection else 0, np.float32)
-        self.moved = np.zeros(model.entities, np.uint8)
-        """Entities that ever had a gradient; all other entities have no momentum."""
+        self.moved = np.zeros(model.entities, np.uint8)  # entities that ever had a gradient
         self.scored_by = self.rows, self.shift, self.relations, self.directions
         self.squares_sum = 0.0  # the sum of squares of the latest step's gradients
         self.reload()

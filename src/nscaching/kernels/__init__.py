@@ -9,16 +9,14 @@ import torch
 
 from nscaching.errors import UserError, flag
 from nscaching.kernels.batch import Batch, Known, Negatives
-from nscaching.kernels.learner import AutogradLearner, KVsAll, Learner, OneVsAll
+from nscaching.kernels.learner import AutogradLearner, KVsAll, OneVsAll
 from nscaching.kernels.optimizers import Learning
-from nscaching.kernels.random import CHOICE, ENTITY
 from nscaching.kernels.reference import CacheAccess, CacheSide, Kernels
 from nscaching.kernels.state import State, join, part
 
 __all__ = [
-    "CHOICE", "ENTITY", "AutogradLearner", "Batch", "CacheAccess", "CacheSide", "KVsAll", "Kernels",
-    "Known", "Learner", "Learning", "Negatives", "OneVsAll", "State", "choose_device",
-    "choose_kernels", "join", "part",
+    "AutogradLearner", "Batch", "CacheAccess", "CacheSide", "KVsAll", "Kernels", "Known",
+    "Learning", "Negatives", "OneVsAll", "State", "choose_device", "choose_kernels", "join", "part",
 ]  # fmt: skip
 
 

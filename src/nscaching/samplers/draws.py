@@ -8,10 +8,8 @@ import torch
 from torch import Tensor
 
 from nscaching.data.index import AnswerIndex, Side, head_probability
-from nscaching.kernels import Kernels
-from nscaching.kernels.batch import Batch, Negatives
+from nscaching.kernels import Batch, Kernels, Negatives, State
 from nscaching.kernels.choose import select
-from nscaching.kernels.state import State
 
 SideRule = Literal["bernoulli", "uniform"]
 Progress = Callable[[int, int], None]

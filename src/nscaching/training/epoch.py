@@ -54,7 +54,6 @@ class TrainingTriples:
         return {"random": self._before}
 
     def restore(self, state: State) -> None:
-        """Draw the order of the interrupted pass again."""
         self.random.set_state(state["random"].clone())
         self._order = self._shuffle()
 

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from nscaching import KnowledgeGraph, TrainConfig
+from nscaching.kernels import choose_device
 from nscaching.kernels.cpu.threads import torch_threads
-from nscaching.kernels.dispatch import choose_device
 from nscaching.samplers import SAMPLERS
 from nscaching.training.trainer import Trainer
 

@@ -23,8 +23,7 @@ import torch
 from nscaching import KnowledgeGraph, TrainConfig
 from nscaching.data.index import Side
 from nscaching.evaluation.ranking import Queries, rank
-from nscaching.kernels import choose_kernels
-from nscaching.kernels.dispatch import choose_device
+from nscaching.kernels import choose_device, choose_kernels
 from nscaching.training.trainer import Trainer
 
 MODELS = ("ComplEx", "TransE", "TransD", "TransH", "DistMult")

@@ -12,9 +12,8 @@ from helpers import CPU, TINY, Hearing, graph_of, random_graph, threads
 from nscaching import Listener, Run, TrainConfig, UserError, train
 from nscaching.data.index import Side
 from nscaching.evaluation.ranking import METRICS
-from nscaching.kernels import Kernels, choose_kernels
+from nscaching.kernels import Kernels, choose_device, choose_kernels
 from nscaching.kernels.codes import KINDS
-from nscaching.kernels.dispatch import choose_device
 from nscaching.models import MODELS
 from nscaching.samplers import SAMPLERS
 from nscaching.training.epoch import EpochMeter, TrainingTriples

@@ -11,7 +11,7 @@ from nscaching.config import TrainConfig
 from nscaching.data import datasets
 from nscaching.data.graph import SPLITS, KnowledgeGraph
 from nscaching.errors import UserError, as_flag, user_path
-from nscaching.kernels.dispatch import choose_device
+from nscaching.kernels import choose_device
 from nscaching.models import MODELS
 from nscaching.paper import presets
 from nscaching.registry import refuse_outside_code

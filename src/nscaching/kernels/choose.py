@@ -60,7 +60,6 @@ def repeated(ids: Tensor) -> Tensor:
 
 
 def _repeated(ids: Tensor) -> Tensor:
-    """Mark repeats on any device: the plain twin of ``repeated``."""
     in_order, place = ids.sort(dim=1, stable=True)
     again = torch.zeros_like(ids, dtype=torch.bool)
     again[:, 1:] = in_order[:, 1:] == in_order[:, :-1]

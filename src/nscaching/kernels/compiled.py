@@ -37,13 +37,11 @@ class CompiledLearner(Learner):
             name: torch.empty_like(table) if name in self.unit else table
             for name, table in self.tables.items()
         }
+        # Tables of the directions in which relations shift rows, and of how far entities shift.
         self.direction = {TRANSH: "normal", TRANSD: "relation_projection"}.get(self.kind, "")
-        """Name of the relations' table along which rows are shifted, …"""
         self.projection = "entity_projection" if self.kind == TRANSD else ""
-        """… and of the entities' table that says how far."""
 
     def reload(self) -> None:
-        """Rebuild the vectors of unit length, after anything but a step changed the parameters."""
         for name in self.unit:
             self.vectors[name].copy_(F.normalize(self.tables[name]))
         self.versions = self._versions()
@@ -118,8 +116,7 @@ L = TypeVar("L", bound=CompiledLearner)
 class CompiledKernels(Kernels, Generic[L]):
     """Compiled twins of the hot operations; operations without a twin run on the reference path."""
 
-    _learner: L | None = None
-    """The learner of the model that is trained."""
+    _learner: L | None = None  # the learner of the model that is trained
 
     @abstractmethod
     def new_learner(self, model: Model, learning: Learning) -> L:
@@ -137,7 +134,6 @@ class CompiledKernels(Kernels, Generic[L]):
         return self.new_learner(model, learning)
 
     def learner_of(self, model: Model) -> L | None:
-        """Return the learner that keeps the model's rows ready, if there is one."""
         if self._learner is None or self._learner.model is not model:
             return None
         return self._learner.current()
@@ -194,8 +190,6 @@ def shift_of(model: Model) -> Tensor | None:
 
 
 class _Distances(torch.autograd.Function):
-    """Compiled distances with compiled gradients."""
-
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Any:  # noqa: ANN401
         ctx.kernels, query, rows, ctx.norm = given

@@ -1,23 +1,24 @@
-"""The gradient step: scores, loss, gradients and the optimizer, by autograd."""
+"""The gradient step by autograd: with negatives, or with all entities for every query."""
 
 import math
 from abc import ABC, abstractmethod
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from nscaching.kernels.batch import Batch, Negatives
-from nscaching.kernels.losses import losses
+from nscaching.data.index import AnswerIndex, Side
+from nscaching.kernels.batch import Batch, Known, Negatives
+from nscaching.kernels.losses import LOGISTIC_ZERO, losses
 from nscaching.kernels.optimizers import TORCH_NAMES, Learning, RowAdam, move, new_optimizer
 from nscaching.kernels.state import State
-from nscaching.models import Model
+from nscaching.models import Distances, Form, Model
 
 
 class Learner(ABC):
     """Makes gradient steps; also scores candidates and learns by slopes of a loss by the scores."""
 
-    steady = True
-    """Whether steps of one size do the same operations, whatever is in the batch."""
+    steady = True  # whether steps of one size do the same operations, whatever is in the batch
 
     @abstractmethod
     def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
@@ -57,8 +58,7 @@ class AutogradLearner(Learner):
         self.model, self.learning = model, learning
         self.optimizer = new_optimizer(model, learning)
         self.steady = not learning.rows
-        self.scored: Tensor | None = None
-        """Scores for which ``learn`` is next."""
+        self.scored: Tensor | None = None  # scores for which ``learn`` is next
 
     def loss(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor]:
         """Return the losses [B] and which of them still teach something [B]."""
@@ -123,3 +123,60 @@ class AutogradLearner(Learner):
         relation = self.model.relation_rows(batch.relation)
         sizes = (self.model.moduli(rows).pow(3).sum() for rows in (head, relation, tail))
         return torch.stack(list(sizes)).sum()
+
+
+class AllEntities(AutogradLearner):
+    """Scores all entities, without negatives; sums the losses of both queries of a triple."""
+
+    def __init__(self, model: Model, learning: Learning, distances: Distances) -> None:
+        super().__init__(model, learning)
+        self.distances = distances
+        # Other forms score the relations of a batch one by one.
+        self.steady = self.steady and model.form in (Form.DOT, Form.DISTANCE)
+
+    @abstractmethod
+    def loss_of(self, side: Side, batch: Batch) -> Tensor:
+        """Return the losses [B] of the queries of one side."""
+
+    def loss(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor]:
+        loss = torch.stack([self.loss_of(side, batch) for side in Side]).sum(0)
+        return loss, loss > LOGISTIC_ZERO
+
+
+class OneVsAll(AllEntities):
+    """Softmax over all entities: −log p(t | h, r) − log p(h | r, t) (Lacroix et al., 2018)."""
+
+    def loss_of(self, side: Side, batch: Batch) -> Tensor:
+        anchor, answer = side.query(batch.head, batch.tail)
+        scores = self.model.score_all(side, anchor, batch.relation, self.distances)
+        return F.cross_entropy(scores, answer, reduction="none")
+
+
+class KVsAll(AllEntities):
+    """Logistic loss over all entities: true or false answers (Dettmers et al., 2018).
+
+    A query counts once in an epoch: each of its triples has an equal share.
+    """
+
+    def __init__(
+        self, model: Model, learning: Learning, distances: Distances, true: dict[Side, AnswerIndex]
+    ) -> None:
+        super().__init__(model, learning, distances)
+        self.steady = False
+        self.offsets, self.answers = {}, {}
+        for side, index in true.items():
+            self.offsets[side] = torch.from_numpy(index.offsets).to(model.entity.device)
+            self.answers[side] = torch.from_numpy(index.answers).long().to(model.entity.device)
+
+    def loss_of(self, side: Side, batch: Batch) -> Tensor:
+        anchor, _ = side.query(batch.head, batch.tail)
+        key, place = batch.key(side).unique(return_inverse=True)
+        # All triples of a key have the same anchor and relation: take any of them.
+        position = torch.arange(len(batch), device=key.device)
+        one = torch.empty_like(key).scatter_(0, place, position)
+        scores = self.model.score_all(side, anchor[one], batch.relation[one], self.distances)
+        offsets = self.offsets[side]
+        known = Known(offsets[key], offsets[key + 1], self.answers[side])
+        row, entity = known.pairs()
+        loss = F.softplus(scores).sum(1).index_add(0, row, -scores[row, entity])
+        return (loss / (known.end - known.start))[place]

@@ -8,8 +8,7 @@ from torch import Tensor
 
 Objective = Literal["margin", "logistic", "shifted", "1vsall", "kvsall"]
 
-ALL_ENTITIES = ("1vsall", "kvsall")
-"""Objectives that need no negatives."""
+ALL_ENTITIES = ("1vsall", "kvsall")  # objectives that need no negatives
 
 # The logistic loss of a negative never reaches zero; below this its gradient is under one percent.
 LOGISTIC_ZERO = 0.01

@@ -24,8 +24,7 @@ class Learning:
     rows: bool = False
     """Whether Adam moves only the rows that have a gradient; else all, by their momentum."""
     adagrad: bool = False
-    cubes: float = 0.0
-    """The nuclear 3-norm penalty λ, on the vectors of each triple."""
+    cubes: float = 0.0  # the nuclear 3-norm penalty λ, on the vectors of each triple
 
     @property
     def compiled(self) -> bool:

@@ -9,10 +9,9 @@ from torch import Tensor
 
 from nscaching.data.index import Side
 from nscaching.kernels import random
-from nscaching.kernels.all_entities import OneVsAll
 from nscaching.kernels.batch import Batch, Known, Negatives
 from nscaching.kernels.choose import ordered, repeated, select
-from nscaching.kernels.learner import AutogradLearner, Learner
+from nscaching.kernels.learner import AutogradLearner, Learner, OneVsAll
 from nscaching.kernels.optimizers import Learning
 from nscaching.models import Model, plain_distances
 from nscaching.settings import CacheSettings
@@ -38,14 +37,12 @@ class CacheAccess:
     """Rows of the caches to draw from or to refresh, with which model and settings."""
 
     sides: Sequence[CacheSide]
-    keys: Sequence[Tensor]
-    """The keys [B] of each side; −1 stands for no key."""
+    keys: Sequence[Tensor]  # the keys [B] of each side; −1 stands for no key
     model: Model
     settings: CacheSettings
     seed: int
     tick: Tensor  # []
-    is_known: IsKnown | None = None
-    """Tells which candidates may not be cached; None: all may."""
+    is_known: IsKnown | None = None  # tells which candidates may not be cached; None: all may
 
     def excluded(self, side: Side, key: Tensor, candidates: Tensor) -> Tensor | None:
         """Mark candidates [keys, C] that may not be cached: repeats in a set, known triples."""
@@ -62,8 +59,7 @@ class Kernels:
     name = "reference"
 
     def __init__(self, reason: str = "asked for") -> None:
-        self.reason = reason
-        """Why this path runs, for the user to read."""
+        self.reason = reason  # why this path runs, for the user to read
 
     def __deepcopy__(self, memo: object) -> Self:
         return self  # copies share threads, and memory for one call at a time

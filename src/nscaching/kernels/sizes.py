@@ -26,8 +26,7 @@ class Learned:
         tables = dict(model.named_parameters())
         self.state, self.gradients = size(model.state_dict().values()), size(tables.values())
         self.optimizer = (1 if optimizer == "adagrad" else 2) * self.gradients
-        self.ready = 0
-        """Rows of unit length that compiled steps keep beside the parameters."""
+        self.ready = 0  # rows of unit length that compiled steps keep beside the parameters
         if not self.compiled:  # torch's own optimizers count the steps of each table
             self.optimizer += 0 if optimizer == "row-adam" else FLOAT * len(tables)
             return
@@ -44,7 +43,6 @@ class Learned:
 
     @property
     def kept(self) -> int:
-        """The bytes in a checkpoint."""
         return self.state + self.optimizer + self.ready
 
     def step(self, batch: int, count: int) -> int:

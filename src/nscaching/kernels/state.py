@@ -2,9 +2,6 @@
 
 from typing import Any
 
-import torch
-from torch import Tensor
-
 State = dict[str, Any]
 """Tensors and plain values by name. The names of a part begin with the part's name and a dot."""
 
@@ -16,11 +13,3 @@ def join(**parts: State) -> State:
 def part(state: State, name: str) -> State:
     prefix = f"{name}."
     return {key.removeprefix(prefix): v for key, v in state.items() if key.startswith(prefix)}
-
-
-def restore_random(generator: torch.Generator, state: Tensor, seed: int) -> None:
-    """Restore a generator; the state of another kind of device does not fit: then use the seed."""
-    if len(state) == len(generator.get_state()):
-        generator.set_state(state.clone())
-    else:
-        generator.manual_seed(seed)

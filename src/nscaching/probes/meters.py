@@ -8,10 +8,8 @@ from torch import Tensor
 
 from nscaching.data.index import Side
 from nscaching.errors import UserError, flag
-from nscaching.kernels import Kernels
-from nscaching.kernels.batch import Negatives
+from nscaching.kernels import Kernels, Negatives, State, join, part
 from nscaching.kernels.choose import ordered
-from nscaching.kernels.state import State, join, part
 
 # Negatives kept of a window (8 bytes each, and as much again while they are counted). Of a larger
 # window, only the negatives in one part of all possible triples are kept.
@@ -42,11 +40,9 @@ class RepeatMeter:
         """For each training triple [n, K], h̄·|E| + t̄ of its negatives in this epoch."""
         self.kept: list[Tensor] = []
         self.aside = torch.cuda.Stream(relation.device) if relation.is_cuda else None
-        self.parts = 1
-        """All possible triples are divided into so many parts, one of which is counted."""
+        self.parts = 1  # of all possible triples; one of them is counted
 
     def record(self, rows: Tensor, negatives: Negatives) -> None:
-        """Record the negatives [B, K] of the training triples in some rows [B]."""
         if not len(self.pairs):  # the first step, before any CUDA graph
             self._make_room(negatives.head.shape[1])
         if self.aside is not None:
@@ -79,7 +75,6 @@ class RepeatMeter:
         return {"repeat_ratio": 1 - distinct(every) / max(1, len(every))}
 
     def checkpoint(self) -> State:
-        """Return the negatives of this epoch and of those before it in the window."""
         kept = {str(number): codes for number, codes in enumerate(self.kept)}
         return {"pairs": self.pairs, **join(kept=kept)}
 
@@ -124,7 +119,6 @@ class ChangeMeter:
         return {"changed_elements": float(self.mean)}
 
     def _count(self, share: Tensor) -> None:
-        """Set the weighted mean of the new elements, and remember the rows of now."""
         sizes = [len(keys) for keys in self.keys.values()]
         parts = zip(self.before.split(sizes), self.counts.split(sizes), strict=True)
         for (side, keys), (before, counts) in zip(self.keys.items(), parts, strict=True):

@@ -12,9 +12,8 @@ from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Ids, Side, distinct
 from nscaching.errors import UserError, flag
 from nscaching.evaluation.ranking import chunk_size, id_tensor
-from nscaching.kernels.batch import Negatives
+from nscaching.kernels import Negatives, State, join, part
 from nscaching.kernels.choose import ordered
-from nscaching.kernels.state import State, join, part
 from nscaching.models import Model, finite
 from nscaching.probes import ProbeConfig
 from nscaching.probes.meters import ChangeMeter, RepeatMeter
@@ -75,7 +74,6 @@ class Probes:
             self.repeats.join()
 
     def figures(self, epoch: int) -> dict[str, float]:
-        """Return the figures for the record of the epoch that has just ended."""
         found = [meter.read(epoch) for meter in self.meters.values()]
         return {name: figure for figures in found for name, figure in figures.items()}
 
@@ -144,7 +142,6 @@ class Probes:
 
 
 def _check(asked: ProbeConfig, graph: KnowledgeGraph, sampler: Sampler) -> None:
-    """Refuse probes that cannot measure anything."""
     asked.check_possible(sampler.config)
     if asked.probe_test and not len(graph.test):
         raise UserError(f"{flag('probe_test')}: {graph.name} has no test triples")

@@ -21,7 +21,7 @@ from nscaching.evaluation.classify import classify, link_entities
 from nscaching.evaluation.predict import neighbours, predict
 from nscaching.evaluation.ranking import Ranks, evaluate
 from nscaching.files import save_tensors
-from nscaching.kernels.dispatch import choose_device
+from nscaching.kernels import choose_device
 from nscaching.models import Model, build
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import Snapshots, append_scores, read_scores, save_snapshot

@@ -10,9 +10,7 @@ from torch import Tensor
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError
-from nscaching.kernels import Kernels
-from nscaching.kernels.batch import Batch, Negatives
-from nscaching.kernels.state import State, join, part
+from nscaching.kernels import Batch, Kernels, Negatives, State, join, part
 from nscaching.models import Model
 from nscaching.registry import Registry
 from nscaching.samplers.draws import Draws, Progress, SideRule

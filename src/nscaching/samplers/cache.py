@@ -11,8 +11,7 @@ from torch import Tensor
 
 from nscaching.data.index import AnswerIndex, Ids, Side, answer_index
 from nscaching.errors import UserError, unknown
-from nscaching.kernels import CacheAccess, CacheSide, Kernels, choose_kernels
-from nscaching.kernels.batch import Batch, Negatives
+from nscaching.kernels import Batch, CacheAccess, CacheSide, Kernels, Negatives, choose_kernels
 from nscaching.models import Model
 from nscaching.samplers.draws import Draws, Progress, SideRule
 from nscaching.samplers.score_function import Score, ScoreFunction

@@ -8,10 +8,8 @@ import torch
 from torch import Tensor
 
 from nscaching.data.index import AnswerIndex, Side, head_probability
-from nscaching.kernels import Kernels
-from nscaching.kernels.batch import Batch, Negatives
+from nscaching.kernels import Batch, Kernels, Negatives, State
 from nscaching.kernels.choose import select
-from nscaching.kernels.state import State, restore_random
 
 SideRule = Literal["bernoulli", "uniform"]
 Progress = Callable[[int, int], None]
@@ -113,4 +111,7 @@ class Draws:
 
     def restore(self, state: State) -> None:
         self.tick.copy_(state["tick"])
-        restore_random(self.random, state["random"], self.seed + int(state["tick"]))
+        if len(state["random"]) == len(self.random.get_state()):
+            self.random.set_state(state["random"].clone())
+        else:  # the state of another kind of device does not fit
+            self.random.manual_seed(self.seed + int(state["tick"]))

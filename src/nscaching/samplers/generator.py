@@ -7,9 +7,7 @@ from torch import Tensor
 
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
-from nscaching.kernels import CHOICE, ENTITY, AutogradLearner, Learning, random
-from nscaching.kernels.batch import Batch, Negatives
-from nscaching.kernels.state import State, join, part
+from nscaching.kernels import AutogradLearner, Batch, Learning, Negatives, State, join, part, random
 from nscaching.models import Form, Model, build
 from nscaching.samplers.base import SAMPLERS, Sampler
 from nscaching.samplers.draws import Draws
@@ -67,7 +65,7 @@ class Generating(Sampler):
         self.offered, scores = self.candidates(batch, replace_head)  # [B, C]
         log_chance = torch.log_softmax(scores, 1)  # [B, C]
         self.chance = log_chance.exp()
-        bits = self.kernels.bits(CHOICE, self.seed, self.tick, len(batch), self.count)
+        bits = self.kernels.bits(random.CHOICE, self.seed, self.tick, len(batch), self.count)
         self.chosen = draw_by_chance(self.chance, random.uniform(bits))  # [B, count]
         entity = self.offered.gather(1, self.chosen)
         self.drawn = batch.corrupt(replace_head, entity, entity)
@@ -110,10 +108,11 @@ class KBGAN(Generating):
     """Cai and Wang, 2018: the generator chooses among N1 uniform candidates."""
 
     def candidates(self, batch: Batch, replace_head: Tensor) -> tuple[Tensor, Tensor]:
+        n1 = self.config.cache.n1
         if self.config.filter_known:
-            candidates = self.draws.unknown_entities(batch, replace_head, self.config.cache.n1)
+            candidates = self.draws.unknown_entities(batch, replace_head, n1)
         else:
-            bits = self.kernels.bits(ENTITY, self.seed, self.tick, len(batch), self.config.cache.n1)
+            bits = self.kernels.bits(random.ENTITY, self.seed, self.tick, len(batch), n1)
             candidates = random.whole(bits, self.entities)
         return candidates, self.scorer.scores(batch, replace_head, candidates)
 

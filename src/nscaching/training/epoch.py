@@ -13,9 +13,7 @@ from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import Diverged, flag
-from nscaching.kernels import Kernels
-from nscaching.kernels.batch import Batch
-from nscaching.kernels.state import State
+from nscaching.kernels import Batch, Kernels, State
 
 # The sums of a batch are 32-bit numbers, which end at 3e38.
 LARGE_MARGIN = 1e30
@@ -56,7 +54,6 @@ class TrainingTriples:
         return {"random": self._before}
 
     def restore(self, state: State) -> None:
-        """Draw the order of the interrupted pass again."""
         self.random.set_state(state["random"].clone())
         self._order = self._shuffle()
 
@@ -99,7 +96,6 @@ class EpochMeter:
         return time.perf_counter() - self.compile_seconds()
 
     def count(self, triples: int) -> None:
-        """Count a step, on so many triples, that has added to the sums."""
         self.triples += triples
         self.steps += 1
         self.clock()
@@ -114,7 +110,6 @@ class EpochMeter:
         }
 
     def check_finite(self, config: TrainConfig, record: dict[str, Any]) -> None:
-        """Raise ``Diverged`` if a loss of the epoch that has just ended is non-finite."""
         epoch, bad = record["epoch"], int(self.sums[3].item()) + 1  # the first step that was bad
         if bad <= self.steps:
             where = f"in epoch {epoch}, since batch {bad} of {self.steps}"

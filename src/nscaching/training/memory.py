@@ -102,7 +102,6 @@ class Statement:
         return sum(item.bytes for item in mine) - sum(transient) + max(transient, default=0)
 
     def lacking(self) -> Place | None:
-        """Return the first place that has fewer bytes available than the peak."""
         for place in self.places:
             available = self.available[place]
             if available is not None and self.peak(place) > available:
@@ -110,7 +109,6 @@ class Statement:
         return None
 
     def check(self) -> None:
-        """Raise a UserError if a place lacks bytes: what does not fit, and which settings would."""
         if (place := self.lacking()) is None:
             return
         available = self.available[place] or 0
@@ -234,7 +232,6 @@ def readable(count: int) -> str:
 
 
 def advice(graph: KnowledgeGraph, config: TrainConfig) -> str:
-    """Say which settings to lower after a training run ran out of memory."""
     found = Statement(graph, config)
     place, peak = found.device, found.peak(found.device)
     fixed = sum(item.bytes for item in found.items if item.fixed and item.place == place)
@@ -257,7 +254,6 @@ def remedy(found: Statement, place: Place, bound: int) -> str:
             return False
 
     def largest(name: str, values: Sequence[Any], **rest: int) -> Any:  # noqa: ANN401
-        """Return the largest of the values that fits; None: none fits."""
         count = bisect(values, False, key=lambda value: not fits(**rest, **{name: value}))
         return values[count - 1] if count else None
 

@@ -58,7 +58,6 @@ class Recorder:
         return self.alone if self.folder is None else self.folder.checkpoints
 
     def finish(self) -> Run:
-        """Train to the end, and write the files of a finished run."""
         run, trainer, folder = self.run, self.trainer, self.folder
         try:
             for found in trainer.train():
@@ -82,7 +81,6 @@ class Recorder:
         return run
 
     def _last_good(self) -> str:
-        """Say where the best parameters are from before the run diverged."""
         folder, epoch = self.folder, self.trainer.best_epoch
         if folder is None or not epoch:
             return "no parameters were kept before that"
@@ -143,7 +141,6 @@ class Recorder:
             checkpoints.save({"settings": self.settings(), **lines, **self.trainer.checkpoint()})
 
     def _stop(self) -> str:
-        """Write the last checkpoint; say how to resume."""
         stopped = f"stopped in epoch {self.trainer.trained + bool(self.trainer.meter.triples)}"
         if self.checkpoints is None:
             return stopped

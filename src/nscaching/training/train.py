@@ -172,7 +172,6 @@ def differences(record: dict[str, Any], graph: KnowledgeGraph, config: TrainConf
 
 
 def _place(config: TrainConfig) -> dict[str, Any]:
-    """Return where and how a configuration trains on this machine."""
     device = choose_device(config.device)
     threads = config.threads or torch.get_num_threads()
     kernels = choose_kernels(config.kernels, device).name
@@ -209,8 +208,6 @@ def _check_resumable(folder: RunFolder, config: TrainConfig, epochs: int | None)
 
 
 def _read_starts(graph: KnowledgeGraph, config: TrainConfig) -> Starts:
-    """Read the parameters of the runs that model and generator start from."""
-
     def read(name: str, path: str, model: str) -> Parameters | None:
         return warm_start(flag(name), path, graph, model, config.dim) if path else None
 

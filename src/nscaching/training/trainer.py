@@ -98,7 +98,6 @@ class Trainer:
 
     @property
     def over(self) -> bool:
-        """Whether all epochs are trained, or patience has run out."""
         return self.trained == self.config.epochs or 0 < self.config.patience <= self.without_gain
 
     def epoch(self, epoch: int) -> Record:
@@ -120,7 +119,6 @@ class Trainer:
         return record | self.probes.figures(epoch)
 
     def _step(self, rows: Tensor) -> None:
-        """Learn from the triples of some rows [B]."""
         batch = self.triples.batch(rows)
         negatives = self.sampler.sample(batch, self.model)  # Algorithm 2, steps 5 to 7
         self.probes.record(rows, negatives)
@@ -163,7 +161,6 @@ class Trainer:
         return {"epoch": epoch, "split": split, **figures, **seconds}
 
     def keep(self, epoch: int) -> None:
-        """Keep a copy of the current parameters as the best."""
         self.best_epoch = epoch
         self.best = {name: value.clone() for name, value in self.model.state_dict().items()}
 
@@ -186,7 +183,6 @@ class Trainer:
             getattr(self, name).restore(part(state, name))
 
     def plan(self) -> str:
-        """Say in one line which kernels run, and why."""
         compiled = self.kernels.name != "reference"
         parts = [f"{self.kernels.name} kernels ({self.kernels.reason})"]
         if compiled and isinstance(self.learner, AutogradLearner):

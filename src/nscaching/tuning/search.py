@@ -24,7 +24,7 @@ from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError, flag, user_path
 from nscaching.files import FolderLock, read_lines, regular_file, writing
-from nscaching.kernels.dispatch import choose_device
+from nscaching.kernels import choose_device
 from nscaching.models import MODELS
 from nscaching.runs.folder import Record, RunFolder
 from nscaching.samplers import SAMPLERS

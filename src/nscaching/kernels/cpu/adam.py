@@ -3,14 +3,13 @@
 import numpy as np
 from numba import njit
 
+from nscaching.kernels import optimizers
 from nscaching.kernels.cpu.random import COMPILE, INLINE
 from nscaching.kernels.cpu.vectors import ONE, TINY, ZERO, add, dot
-from nscaching.kernels.optimizers import BETAS
-from nscaching.kernels.optimizers import EPSILON as SMALL
 
 # Shares of the new gradient in its mean and of its square in the mean square; β₂; ε.
-FRESH_1, FRESH_2 = (np.float32(1 - beta) for beta in BETAS)
-BETA_2, EPSILON = np.float32(BETAS[1]), np.float32(SMALL)
+FRESH_1, FRESH_2 = (np.float32(1 - beta) for beta in optimizers.BETAS)
+BETA_2, EPSILON = np.float32(optimizers.BETAS[1]), np.float32(optimizers.EPSILON)
 
 
 @njit(**COMPILE)

@@ -93,7 +93,6 @@ def ask_back(kind, is_head, g_q, row, r, g_row, g_r):
 
 @njit(**COMPILE)
 def queries(begin, end, kind, is_head, rows, shift, relations, directions, anchor, relation, out):
-    """Make the query vectors [begin:end] of (anchor, relation) when head or tail is asked for."""
     for i in range(begin, end):
         a, r = anchor[i], relation[i]
         v = directions[r] if directions.size else relations[r]

@@ -26,8 +26,6 @@ NO_ROWS = np.empty((0, 0), np.float32)
 
 
 class NumbaLearner(CompiledLearner):
-    """Steps of Numba's loops: they score by rows, relations, directions and shift."""
-
     def __init__(self, model: Model, learning: Learning, threads: Threads) -> None:
         super().__init__(model, learning)
         self.threads, self.steps = threads, 0
@@ -35,11 +33,9 @@ class NumbaLearner(CompiledLearner):
         self.rows, self.relations = vectors["entity"], vectors["relation"]
         self.directions = vectors[self.direction] if self.direction else NO_ROWS
         self.shift = np.empty(model.entities if self.projection else 0, np.float32)
-        self.moved = np.zeros(model.entities, np.uint8)
-        """Entities that ever had a gradient; all other entities have no momentum."""
+        self.moved = np.zeros(model.entities, np.uint8)  # entities that ever had a gradient
         self.scored_by = self.rows, self.shift, self.relations, self.directions
-        self.squares_sum = 0.0
-        """The sum of squares of the latest step's gradients."""
+        self.squares_sum = 0.0  # the sum of squares of the latest step's gradients
         self.reload()
         self.loss, self.order, self.g_entity = NONE, np.empty(0, np.int64), NO_ROWS
         self._make_room(1, 3, 3)
@@ -58,7 +54,6 @@ class NumbaLearner(CompiledLearner):
         super().restore(state)
 
     def _make_room(self, batch: int, places: int, gradients: int) -> None:
-        """Make room for a batch, for the places of entities in it and gradients by them."""
         size, relation = self.rows.shape[1], self.relations.shape[1]
         if batch > len(self.loss):
             self.g_relation = np.empty((batch, relation), np.float32)
@@ -164,13 +159,11 @@ class NumbaLearner(CompiledLearner):
         )  # fmt: skip
 
     def _group(self, ids: Array, active: Array) -> Group:
-        """Group the positions of ids [n, …] whose rows are active by id."""
         arrays = self.order, self.spare, self.touched, self.starts
         different = adam.group(ids, active, *arrays)
         return different, self.touched, self.starts, self.order
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Array:
-        """Make the query vectors [n, D] of (anchor, relation) when ``side`` is asked for."""
         out = np.empty((len(anchor), self.rows.shape[1]), np.float32)
         asked = side is Side.HEAD, *self.scored_by, anchor, relation
         self.threads.run(forms.queries, len(anchor), self.kind, *asked, out)

@@ -41,7 +41,6 @@ def mix(x):
 
 @njit(**INLINE)
 def stream_of(start, key):
-    """Return the start of one key's numbers."""
     return mix(np.uint32(start + np.uint32(np.uint32(key) * STEP_KEY)))
 
 

@@ -9,7 +9,6 @@ from nscaching.kernels.gpu.scores import scores
 
 @triton.jit
 def gather(columns, row, out, n, B, BLOCK: tl.constexpr):
-    """Put the columns [k, n] at some rows into out [k, B]."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     k = tl.program_id(1).to(tl.int64)
     at = tl.load(row + i, i < B, 0)

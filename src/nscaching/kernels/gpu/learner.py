@@ -48,8 +48,6 @@ def scoring(model: Model, count: int, size: int, kind: int, has_shift: bool) -> 
 
 
 class TritonLearner(CompiledLearner):
-    """Steps of Triton's kernels: they score by rows, relations, directions and shift."""
-
     def __init__(self, model: Model, learning: Learning) -> None:
         super().__init__(model, learning)
         device = model.entity.device
@@ -175,13 +173,11 @@ class TritonLearner(CompiledLearner):
         return *rows, *gradients, *self.touched.values()
 
     def _shape(self) -> dict[str, int]:
-        """Return the launch parameters of programs that add the gradients of a triple."""
         size = self.rows.shape[1]
         block = triton.next_power_of_2(size // 2 if self.kind == COMPLEX else size)
         return {"D": size, "BLOCK": block, "KIND": self.kind, "num_warps": 1}
 
     def _move(self, n: int) -> None:
-        """Let Adam move all rows by the gradients of n triples."""
         self.powers *= self.betas
         decay = self.learning.weight_decay * n
         first, last = 0, list(self.programs)[-1]

@@ -13,7 +13,7 @@ from nscaching.data.readers.name_table import NameTable
 from nscaching.data.readers.openke import read_openke_ids, read_openke_labelled, read_openke_names
 from nscaching.data.readers.rdf import RDF_SUFFIXES, RdfReader, is_rdf
 from nscaching.data.readers.table import TABLE_SUFFIXES, read_labels, read_triples
-from nscaching.errors import UserError, flag, unknown, user_path
+from nscaching.errors import UserError, check_bounds, unknown, user_path
 
 WORLD = Path(__file__).parent / "world"
 LABELS_FILE = "entity_labels.tsv"
@@ -29,8 +29,7 @@ def load_graph(
 ) -> KnowledgeGraph:
     """See ``KnowledgeGraph.load``."""
     text = str(where)
-    if split_seed < 0:
-        raise UserError(f"{flag('split_seed')} must be at least 0, not {split_seed}")
+    check_bounds("split_seed", split_seed, 0)
     known = datasets.find(text)
     if text.casefold() == "world":
         path, name, source = WORLD, "world", "world"

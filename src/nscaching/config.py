@@ -128,8 +128,7 @@ def _hints() -> dict[str, Any]:
     return {name: found[name] for name in names}
 
 
-HINTS = _hints()
-"""Types of all settings, by the names of their flags and TOML keys."""
+HINTS = _hints()  # types of all settings, by the names of their flags and TOML keys
 
 
 def _arguments(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,7 +166,6 @@ def _check_values(values: Mapping[str, Any]) -> None:
 def from_values(
     make: Callable[..., Config], hints: Mapping[str, Any], values: Mapping[str, Any], where: str
 ) -> Config:
-    """Build a dataclass from plain values; errors name ``where``, the key and the value."""
     for key in values:
         if key not in hints:
             raise UserError(f"{where}: {unknown('key', key, hints)}")

@@ -53,7 +53,6 @@ def as_flag(name: str) -> str:
 
 
 def check_bounds(name: str, value: float, least: float, most: float = math.inf) -> None:
-    """Refuse the value of a parameter that is out of bounds."""
     if not least <= value <= most:
         bound = f"at least {least}" if value < least else f"at most {most}"
         raise UserError(f"{flag(name)} must be {bound}, not {value}")

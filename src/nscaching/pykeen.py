@@ -84,8 +84,7 @@ class NSCachingTrainingLoop(SLCWATrainingLoop):
     """PyKEEN's sLCWA loop; a sampler with a cache gets the model, and checkpoints the cache."""
 
     _sampler: NSCachingNegativeSampler | None = None
-    _cache_state: Mapping[str, Tensor] | None = None
-    """Of a checkpoint, until there is a cache to restore."""
+    _cache_state: Mapping[str, Tensor] | None = None  # of a checkpoint, until there is a cache
 
     def _create_training_data_loader(self, *args: Any, **kwargs: Any) -> DataLoader[Any]:  # noqa: ANN401
         loader = super()._create_training_data_loader(*args, **kwargs)
@@ -125,8 +124,7 @@ class NSCachingTrainingLoop(SLCWATrainingLoop):
 class _Scores(Model):
     """A model of PyKEEN's in evaluation mode, scored by its own functions."""
 
-    pykeen: Any
-    """The model; its types are PyKEEN's."""
+    pykeen: Any  # the model; its types are PyKEEN's
     broadcasts = True  # scores come from the model, not from a table of rows
 
     def __init__(self, model: PykeenModel, norm: int = 2) -> None:

@@ -21,14 +21,10 @@ COMPILED_FROM = 1_000_000  # triples; a split of fewer is faster than the import
 
 
 def load_graph(
-    where: str | Path,
-    labels: str | Path = "",
-    split_seed: int = 0,
-    literals: bool = False,
-    progress: Progress | None = None,
+    data: str | Path, labels: str | Path, split_seed: int, literals: bool, progress: Progress | None
 ) -> KnowledgeGraph:
     """See ``KnowledgeGraph.load``."""
-    text = str(where)
+    text = str(data)
     check_bounds("split_seed", split_seed, 0)
     known = datasets.find(text)
     if text.casefold() == "world":
@@ -36,7 +32,7 @@ def load_graph(
     elif known is not None:
         path, name, source = datasets.fetch(known.name), known.name, known.name
     else:
-        path = user_path(where)
+        path = user_path(data)
         name, source = _name(path), str(path.resolve())
     if not path.exists():
         if path.suffix or len(path.parts) > 1:

@@ -30,7 +30,6 @@ class Thresholds:
     fallback: float  # for relations without validation triples
 
     def of(self, relations: Ids) -> Floats:
-        """Return the threshold of each relation id [n]."""
         return np.array([self.by_relation.get(int(r), self.fallback) for r in relations])
 
 
@@ -80,7 +79,6 @@ def with_negatives(
 
 
 def score_triples(model: Model, triples: Ids) -> Floats:
-    """Score triples [n, 3]."""
     return row_by_row(model, triples, lambda some: model.score(*some.unbind(1)), "triples")
 
 

@@ -100,9 +100,8 @@ class NSCachingTrainingLoop(SLCWATrainingLoop):
 
     def _save_state(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  (PyKEEN's)
         """Save a checkpoint: the cache goes with the tensors of the model."""
-        held: dict[str, Tensor] = {}
-        if self._sampler is not None and self._sampler.cache is not None:
-            held = self._sampler.cache.state_dict()
+        cache = None if self._sampler is None else self._sampler.cache
+        held = {} if cache is None else cache.state_dict()
 
         def add(model: PykeenModel, state: dict[str, Tensor], *rest: object) -> None:
             state.update({f"{PREFIX}{name}": tensor.cpu() for name, tensor in held.items()})

@@ -21,8 +21,7 @@ from nscaching.errors import UserError, flag
 FORMATS = {".nt": "N_TRIPLES", ".ttl": "TURTLE", ".nq": "N_QUADS"}
 RDF_SUFFIXES = tuple(FORMATS)
 NOT_READ = (".rdf", ".owl", ".xml", ".trig", ".jsonld", ".n3")
-PREFIXES = Path(__file__).with_name("prefixes.toml")
-WELL_KNOWN: dict[str, str] = tomllib.loads(PREFIXES.read_text(encoding="utf-8"))
+WELL_KNOWN = tomllib.loads(Path(__file__).with_name("prefixes.toml").read_text(encoding="utf-8"))
 LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
 
 # The parser gives random names to the nodes that Turtle leaves without a name.

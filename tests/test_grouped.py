@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nscaching.models.grouped import multiply
+from nscaching.models.arithmetic import multiply
 
 RELATIONS, DIM = 5, 3
 

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from nscaching import KnowledgeGraph
 from nscaching.data import datasets, load
 from nscaching.data.graph import SPLITS, Source
-from nscaching.data.load import load_graph, split_triples
+from nscaching.data.load import split_triples
 from nscaching.errors import UserError
+
+load_graph = KnowledgeGraph.load
 
 TRAIN = "a\tr\tb\nb\tr\tc\nc\ts\ta\n"
 OPENKE = {

@@ -11,8 +11,9 @@ import pytest
 
 from nscaching import KnowledgeGraph, UserError
 from nscaching.cli.main import main
+from nscaching.cli.verbs.predict import is_short_form
 from nscaching.data.readers import blocks
-from nscaching.data.readers.prefixes import Prefixes, is_short_form
+from nscaching.data.readers.rdf import Prefixes
 
 EX = "http://ex.org/"
 TRIPLES = [("a", "p", "b"), ("b", "p", "c"), ("c", "q", "a"), ("é", "q", "日本")]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from nscaching.errors import UserError, flag, reading, unknown
+from nscaching.errors import UserError, check_bounds, flag, reading, unknown
 from nscaching.settings import CacheSettings, GeneratorSettings
 
 Config = TypeVar("Config")
@@ -128,8 +128,7 @@ def _hints() -> dict[str, Any]:
     return {name: found[name] for name in names}
 
 
-HINTS = _hints()
-"""Types of all settings, by the names of their flags and TOML keys."""
+HINTS = _hints()  # types of all settings, by the names of their flags and TOML keys
 
 
 def _arguments(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,31 +147,25 @@ NOT_NEGATIVE = ("margin", "penalty")
 
 
 def _check_values(values: Mapping[str, Any]) -> None:
-    """Refuse values out of bounds and settings that contradict each other."""
     if values["sampler"].casefold() == "none" and (values["negatives"] or values["filter_known"]):
         what = flag("negatives") if values["negatives"] else flag("filter_known")
         raise UserError(f"{flag('sampler')} none draws no negatives: leave out {what}")
     if values["patience"] and not values["validate_every"]:
         raise UserError(f"{flag('patience')} needs validation: give {flag('validate_every')} too")
     for name, value in values.items():
-        least, most = AT_LEAST.get(name), MOST_THREADS if name == "threads" else MOST
         if value is None:
             continue
-        if least is not None and not least <= value <= most:
-            bound = f"at least {least}" if value < least else f"at most {most}"
+        if name in AT_LEAST:
+            check_bounds(name, value, AT_LEAST[name], MOST_THREADS if name == "threads" else MOST)
         elif name in POSITIVE and not 0 < value < math.inf:
-            bound = "a positive number"
+            raise UserError(f"{flag(name)} must be a positive number, not {value}")
         elif name in NOT_NEGATIVE and not 0 <= value < math.inf:
-            bound = "zero or a positive number"
-        else:
-            continue
-        raise UserError(f"{flag(name)} must be {bound}, not {value}")
+            raise UserError(f"{flag(name)} must be zero or a positive number, not {value}")
 
 
 def from_values(
     make: Callable[..., Config], hints: Mapping[str, Any], values: Mapping[str, Any], where: str
 ) -> Config:
-    """Build a dataclass from plain values; errors name ``where``, the key and the value."""
     for key in values:
         if key not in hints:
             raise UserError(f"{where}: {unknown('key', key, hints)}")
@@ -208,7 +201,6 @@ def check_type(what: str, hint: Any, value: Any) -> Any:  # noqa: ANN401  (any f
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file, or raise a UserError that names the file and the place."""
     with reading(path), path.open("rb") as file:
         data = file.read(MOST_TOML + 1)
         if len(data) > MOST_TOML:

@@ -1,6 +1,7 @@
 """Errors that the user can mend: one clear line, no traceback, exit code 2."""
 
 import difflib
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -49,6 +50,12 @@ def flag(name: str, python: str = "") -> str:
 
 def as_flag(name: str) -> str:
     return "--" + name.replace("_", "-")
+
+
+def check_bounds(name: str, value: float, least: float, most: float = math.inf) -> None:
+    if not least <= value <= most:
+        bound = f"at least {least}" if value < least else f"at most {most}"
+        raise UserError(f"{flag(name)} must be {bound}, not {value}")
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:

@@ -162,7 +162,6 @@ def raw_bytes(tensor: Tensor) -> memoryview:
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Read the tensors of a safetensors file, and its metadata."""
     from safetensors import SafetensorError, safe_open
 
     with reading(path, SafetensorError), safe_open(regular_file(path), framework="pt") as file:

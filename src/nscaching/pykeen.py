@@ -84,8 +84,7 @@ class NSCachingTrainingLoop(SLCWATrainingLoop):
     """PyKEEN's sLCWA loop; a sampler with a cache gets the model, and checkpoints the cache."""
 
     _sampler: NSCachingNegativeSampler | None = None
-    _cache_state: Mapping[str, Tensor] | None = None
-    """Of a checkpoint, until there is a cache to restore."""
+    _cache_state: Mapping[str, Tensor] | None = None  # of a checkpoint, until there is a cache
 
     def _create_training_data_loader(self, *args: Any, **kwargs: Any) -> DataLoader[Any]:  # noqa: ANN401
         loader = super()._create_training_data_loader(*args, **kwargs)
@@ -101,9 +100,8 @@ class NSCachingTrainingLoop(SLCWATrainingLoop):
 
     def _save_state(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  (PyKEEN's)
         """Save a checkpoint: the cache goes with the tensors of the model."""
-        held: dict[str, Tensor] = {}
-        if self._sampler is not None and self._sampler.cache is not None:
-            held = self._sampler.cache.state_dict()
+        cache = None if self._sampler is None else self._sampler.cache
+        held = {} if cache is None else cache.state_dict()
 
         def add(model: PykeenModel, state: dict[str, Tensor], *rest: object) -> None:
             state.update({f"{PREFIX}{name}": tensor.cpu() for name, tensor in held.items()})
@@ -125,8 +123,7 @@ class NSCachingTrainingLoop(SLCWATrainingLoop):
 class _Scores(Model):
     """A model of PyKEEN's in evaluation mode, scored by its own functions."""
 
-    pykeen: Any
-    """The model; its types are PyKEEN's."""
+    pykeen: Any  # the model; its types are PyKEEN's
     broadcasts = True  # scores come from the model, not from a table of rows
 
     def __init__(self, model: PykeenModel, norm: int = 2) -> None:

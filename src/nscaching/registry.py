@@ -62,7 +62,6 @@ class Registry(Generic[T]):
         return add
 
     def names(self) -> list[str]:
-        """Return all registered names, sorted."""
         if not self._discovered:
             self._discovered = True
             folder = importlib.import_module(self.package).__path__
@@ -86,7 +85,6 @@ class Registry(Generic[T]):
         raise unknown(self.kind, name, self.names())
 
     def get(self, name: str | type[T]) -> type[T]:
-        """Return the class called ``name``, or raise a UserError with the known names."""
         known = self.canonical(name)
         if known in self._passed:
             return self._passed[known]

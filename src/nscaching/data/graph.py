@@ -212,7 +212,6 @@ class KnowledgeGraph:
         return NameLookup("relation", "relations", self.relations, self.labels)
 
     def _unseen_notes(self) -> list[str]:
-        """Return notes on entities and relations of valid and test that training never sees."""
         held_out = np.concatenate([self.valid, self.test])
         notes = []
         kinds = ("entities", self.entities, [0, 2]), ("relations", self.relations, [1])
@@ -228,7 +227,6 @@ class KnowledgeGraph:
 
 
 def refuse_repeats(entities: list[str], relations: list[str], where: str = "") -> None:
-    """Raise a UserError if two entities or two relations have the same name."""
     for kind, names in (("entities", entities), ("relations", relations)):
         if len(set(names)) < len(names):
             name = next(name for name, count in Counter(names).items() if count > 1)

@@ -13,7 +13,7 @@ from nscaching.data.readers.name_table import NameTable
 from nscaching.data.readers.openke import read_openke_ids, read_openke_labelled, read_openke_names
 from nscaching.data.readers.rdf import RDF_SUFFIXES, RdfReader, is_rdf
 from nscaching.data.readers.table import TABLE_SUFFIXES, read_labels, read_triples
-from nscaching.errors import UserError, flag, unknown, user_path
+from nscaching.errors import UserError, check_bounds, unknown, user_path
 
 WORLD = Path(__file__).parent / "world"
 LABELS_FILE = "entity_labels.tsv"
@@ -21,23 +21,18 @@ COMPILED_FROM = 1_000_000  # triples; a split of fewer is faster than the import
 
 
 def load_graph(
-    where: str | Path,
-    labels: str | Path = "",
-    split_seed: int = 0,
-    literals: bool = False,
-    progress: Progress | None = None,
+    data: str | Path, labels: str | Path, split_seed: int, literals: bool, progress: Progress | None
 ) -> KnowledgeGraph:
     """See ``KnowledgeGraph.load``."""
-    text = str(where)
-    if split_seed < 0:
-        raise UserError(f"{flag('split_seed')} must be at least 0, not {split_seed}")
+    text = str(data)
+    check_bounds("split_seed", split_seed, 0)
     known = datasets.find(text)
     if text.casefold() == "world":
         path, name, source = WORLD, "world", "world"
     elif known is not None:
         path, name, source = datasets.fetch(known.name), known.name, known.name
     else:
-        path = user_path(where)
+        path = user_path(data)
         name, source = _name(path), str(path.resolve())
     if not path.exists():
         if path.suffix or len(path.parts) > 1:

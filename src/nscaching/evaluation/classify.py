@@ -13,14 +13,7 @@ from torch import Tensor
 from nscaching.data.graph import KnowledgeGraph, Labelled
 from nscaching.data.index import Ids, Side
 from nscaching.errors import UserError
-from nscaching.evaluation.ranking import (
-    Floats,
-    id_tensor,
-    non_empty,
-    row_by_row,
-    rows_by,
-    triples_of,
-)
+from nscaching.evaluation.ranking import Floats, non_empty, row_by_row, rows_by, triples_of
 from nscaching.models import Model
 
 Truth = npt.NDArray[np.bool_]
@@ -37,7 +30,6 @@ class Thresholds:
     fallback: float  # for relations without validation triples
 
     def of(self, relations: Ids) -> Floats:
-        """Return the threshold of each relation id [n]."""
         return np.array([self.by_relation.get(int(r), self.fallback) for r in relations])
 
 
@@ -87,9 +79,7 @@ def with_negatives(
 
 
 def score_triples(model: Model, triples: Ids) -> Floats:
-    """Score triples [n, 3]."""
-    ids = id_tensor(triples, model.entity.device)
-    return row_by_row(ids, lambda some: model.score(*some.unbind(1)), "triples")
+    return row_by_row(model, triples, lambda some: model.score(*some.unbind(1)), "triples")
 
 
 def fitted_thresholds(model: Model, graph: KnowledgeGraph) -> Thresholds:
@@ -221,4 +211,4 @@ def similarity(model: Model, triples: Ids) -> Floats:
         head, tail = (model.entity_rows(ids).double() for ids in pairs.unbind(1))
         return (F.normalize(head, dim=-1) * F.normalize(tail, dim=-1)).sum(-1)
 
-    return row_by_row(id_tensor(triples[:, [0, 2]], model.entity.device), cosine, "triples")
+    return row_by_row(model, triples[:, [0, 2]], cosine, "triples")

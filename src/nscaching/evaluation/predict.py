@@ -10,7 +10,7 @@ from torch import Tensor
 from nscaching.config import check_type
 from nscaching.data.graph import SPLITS, KnowledgeGraph
 from nscaching.data.index import Side
-from nscaching.errors import UserError, flag
+from nscaching.errors import UserError, check_bounds, flag
 from nscaching.evaluation.classify import fitted_thresholds, score_triples
 from nscaching.evaluation.ranking import row_by_row
 from nscaching.models import Model, finite
@@ -41,7 +41,7 @@ def predict(
     model, graph = run.model, run.graph
     if (head, relation, tail).count(None) > 1:
         raise UserError("give at least two of head, relation and tail")
-    _check_top(top)
+    check_bounds("top", top, 1)
     check_type(flag("known"), Known, known)
     h, t = (None if name is None else graph.entity_id(name) for name in (head, tail))
     r = None if relation is None else graph.relation_id(relation)
@@ -111,21 +111,21 @@ def neighbours(run: Trained, name: str, top: int = 10, by: By = "cosine") -> dic
 
     By the cosine of the vectors, or by their Euclidean distance.
     """
-    _check_top(top)
+    check_bounds("top", top, 1)
     check_type(flag("by"), By, by)
     model, graph = run.model, run.graph
     entity = graph.entity_id(name)
-    everyone = torch.arange(model.entities, device=model.entity.device)
+    mine = torch.tensor([entity], device=model.entity.device)
 
     def compare(some: Tensor) -> Tensor:
-        own, rows = (model.entity_rows(ids).double() for ids in (everyone[[entity]], some))
+        own, rows = (model.entity_rows(ids).double() for ids in (mine, some))
         if by == "distance":
             distance: Tensor = torch.linalg.vector_norm(rows - own, dim=-1)
             return distance
         # Not a matrix product: that rounds a row by its place, and equal ones must stay equal.
         return (F.normalize(rows, dim=-1) * F.normalize(own, dim=-1)).sum(-1)
 
-    found = row_by_row(everyone, compare, "entities")
+    found = row_by_row(model, np.arange(model.entities), compare, "entities")
     # Equally near entities in the order of their ids.
     order = np.argsort(found if by == "distance" else -found, kind="stable")
     nearest = order[order != entity][:top].tolist()
@@ -143,8 +143,3 @@ def neighbours(run: Trained, name: str, top: int = 10, by: By = "cosine") -> dic
             for rank, other in enumerate(nearest, 1)
         ],
     }
-
-
-def _check_top(top: int) -> None:
-    if top < 1:
-        raise UserError(f"{flag('top')} must be at least 1, not {top}")

@@ -179,7 +179,6 @@ def evaluate(
 
 
 def non_empty(graph: KnowledgeGraph, split: str, what: str = "rank") -> Ids:
-    """Return the triples of a split, or raise a UserError that there is nothing to rank."""
     triples = graph.split(split)
     if not len(triples):
         raise UserError(f"the {split} split of {graph.name} is empty: there is nothing to {what}")
@@ -203,10 +202,12 @@ def rows_by(ids: Ids) -> Iterator[tuple[int, Rows]]:
 
 
 @torch.no_grad()
-def row_by_row(ids: Tensor, work: Callable[[Tensor], Tensor], what: str) -> Floats:
+def row_by_row(
+    model: Model, ids: npt.NDArray[Any], work: Callable[[Tensor], Tensor], what: str
+) -> Floats:
     """Return the finite numbers that ``work`` returns for some rows of ids, of all rows [n]."""
-    chunks = Chunks(max(1, min(PIECE, len(ids))), what)
-    done = chunks.over(len(ids), lambda some: work(ids[some]))
+    asked, chunks = id_tensor(ids, model.entity.device), Chunks(max(1, min(PIECE, len(ids))), what)
+    done = chunks.over(len(ids), lambda some: work(asked[some]))
     parts = [part.double().cpu() for _, part in done]
     return finite(torch.cat([torch.empty(0, dtype=torch.float64), *parts])).numpy()
 
@@ -214,7 +215,6 @@ def row_by_row(ids: Tensor, work: Callable[[Tensor], Tensor], what: str) -> Floa
 def breakdown(
     graph: KnowledgeGraph, triples: Ids, ranks: dict[Side, Ranks], ties: Ties = "realistic"
 ) -> dict[str, Any]:
-    """Report the ranks of triples overall, by side, by mapping class and by relation."""
     resolved = {side.value: ranks[side].resolve(ties) for side in Side}
 
     def report(rows: Rows) -> dict[str, Any]:

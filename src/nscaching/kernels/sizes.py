@@ -52,7 +52,7 @@ class Learned:
         if self.compiled:  # ids, scores and slopes of pairs; gradients of entities and of relations
             numbers = 16 * LONG * (pairs + batch)
             return numbers + row * (min(pairs + batch, model.entities) + 4 * batch)
-        # Matrices of relations are copied, once for at least 16 vectors (models/grouped.py).
+        # Matrices of relations are copied, once for at least 16 vectors (models/arithmetic.py).
         matrix = FLOAT * max(table.shape[1:].numel() for table in model.parameters())
         copies = 2 * pairs // 16 + min(2 * pairs, model.relations)
         return 2 * self.table + (9 * row + 6 * LONG) * pairs + 3 * matrix * copies

@@ -296,5 +296,4 @@ MODELS: Registry[Model] = Registry("model", Model, "nscaching.models")  # type: 
 
 
 def build(name: str, graph: KnowledgeGraph, dim: int, norm: int) -> Model:
-    """Make the model of a name with a row for each entity and relation of a graph."""
     return MODELS.get(name)(len(graph.entities), len(graph.relations), dim, norm)

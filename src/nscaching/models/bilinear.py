@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from nscaching.data.index import Side
-from nscaching.models.arithmetic import moduli, times
+from nscaching.models.arithmetic import moduli, multiply, times
 from nscaching.models.base import MODELS, Form, Model
-from nscaching.models.grouped import multiply
 
 
 class Bilinear(Model):

@@ -11,9 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nscaching.data.index import Side
-from nscaching.models.arithmetic import times
+from nscaching.models.arithmetic import multiply, times
 from nscaching.models.base import MODELS, Form, Model
-from nscaching.models.grouped import multiply
 
 if TYPE_CHECKING:
     from nscaching.data.graph import KnowledgeGraph

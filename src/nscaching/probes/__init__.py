@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, get_type_hints
 
 from nscaching.config import MOST, TrainConfig, check_type, from_values
-from nscaching.errors import UserError, flag
+from nscaching.errors import UserError, check_bounds, flag
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,10 @@ class ProbeConfig:
         for triple in self.watch_triple:
             self.parts(triple)
         object.__setattr__(self, "snapshots", tuple(sorted(set(self.snapshots))))
-        numbers = [("probe_repeats", 0, self.probe_repeats), ("watch", 0, self.watch)]
-        numbers += [("watch_every", 1, self.watch_every)]
-        numbers += [("snapshots", 0, epoch) for epoch in self.snapshots]
-        for name, least, value in numbers:
-            if not least <= value <= MOST:
-                kind, limit = ("least", least) if value < least else ("most", MOST)
-                raise UserError(f"{flag(name)} must be at {kind} {limit}, not {value}")
+        for name, least in {"probe_repeats": 0, "watch": 0, "watch_every": 1}.items():
+            check_bounds(name, getattr(self, name), least, MOST)
+        for epoch in self.snapshots:
+            check_bounds("snapshots", epoch, 0, MOST)
 
     @staticmethod
     def parts(triple: str) -> tuple[str, str, str]:

@@ -101,8 +101,7 @@ class NegativeCache:
             ids = torch.empty(len(codes), n1, dtype=torch.int32, device=self.device)
             self.sides[asked] = CacheSide(asked, ids, anchor, relation)
         self._codes: dict[Side, Tensor] = {}
-        self._drawn: tuple[Batch, Negatives] | None = None
-        """The last draw."""
+        self._drawn: tuple[Batch, Negatives] | None = None  # the last draw
         self._fill(progress)
 
     # One step.

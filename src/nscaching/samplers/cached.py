@@ -20,8 +20,7 @@ class NSCaching(Sampler):
 
     one_side = True
     has_cache = True
-    refreshing = True
-    """Whether the rows of a batch are refreshed in this epoch."""
+    refreshing = True  # whether the rows of a batch are refreshed in this epoch
 
     def prepare(self, graph: KnowledgeGraph) -> Draws:
         """Make the cache, which has the random numbers."""

@@ -12,8 +12,7 @@ from nscaching.kernels import Batch, Kernels, Negatives, State
 from nscaching.kernels.choose import select
 
 SideRule = Literal["bernoulli", "uniform"]
-Progress = Callable[[int, int], None]
-"""Receives (done, total) while a cache is filled."""
+Progress = Callable[[int, int], None]  # receives (done, total) while a cache is filled
 
 # Pairs (key, entity) that a choice among all entities holds in memory at once.
 CHOICE_PAIRS = 1 << 22
@@ -40,8 +39,7 @@ class Draws:
         self.entities, self.device, self.seed, self.kernels = entities, device, seed, kernels
         self.random = torch.Generator(device).manual_seed(seed)
         """For rare draws; the draws of a step are a function of seed and tick."""
-        self.tick = torch.zeros((), dtype=torch.int64, device=device)
-        """Number of the step."""
+        self.tick = torch.zeros((), dtype=torch.int64, device=device)  # number of the step
         chance = head_probability(index) if side == "bernoulli" else np.full(relations, 0.5)
         self.head_probability = torch.as_tensor(chance, device=device)  # [|R|]
         self.filter_known = filter_known

@@ -34,7 +34,6 @@ MARKS: dict[str, dict[str, Any]] = {
 
 
 def plot_tuning(tuning: Tuning, path: Path) -> None:
-    """Draw importances and the course of the search above, a slice per hyperparameter below."""
     from matplotlib.figure import Figure  # the object alone: no display, no global state
 
     shares = tuning.importance()

@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.errors import UserError, flag, user_path
+from nscaching.errors import UserError, check_bounds, flag, user_path
 from nscaching.files import FolderLock, read_lines, regular_file, writing
 from nscaching.kernels import choose_device
 from nscaching.models import MODELS
@@ -72,8 +72,7 @@ class Search:
         out: str | Path | None,
         trust: bool = False,
     ) -> None:
-        if trials < 1:
-            raise UserError(f"{flag('trials')} must be at least 1, not {trials}")
+        check_bounds("trials", trials, 1)
         self.trials = trials
         self.config = absolute_starts(with_settings(TrainConfig(epochs=EPOCHS), settings))
         SAMPLERS.get(self.config.sampler)

@@ -22,7 +22,6 @@ STARTS = ("pretrain", "generator_pretrain")  # checked, and made absolute, once
 
 
 def as_toml(part: Part) -> list[Any] | dict[str, Any]:
-    """Return the choices or the range in the form of a TOML file."""
     if isinstance(part, CategoricalDistribution):
         return list(part.choices)
     return {"low": part.low, "high": part.high, "log": part.log}

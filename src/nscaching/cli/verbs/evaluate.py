@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from nscaching.cli.tables import HEADINGS, cells, print_table, say
 from nscaching.cli.verbs._base import AskRun, Run
-from nscaching.errors import UserError
+from nscaching.errors import check_bounds
 
 PARTS = {"relations": "by_relation", "classes": "by_class"}
 MOST = 12  # relations or classes in a table
@@ -32,8 +32,7 @@ class Evaluate(AskRun):
     def ask(self, run: Run) -> dict[str, Any]:
         from nscaching.cli.progress import when_slow
 
-        if self.memory_mb < 1:
-            raise UserError(f"--memory-mb must be at least 1, not {self.memory_mb}")
+        check_bounds("memory_mb", self.memory_mb, 1)
         options = {"filtered": not self.raw, "ties": self.ties, "budget": self.memory_mb << 20}
         with when_slow(f"ranking {self.split}") as bar:
             result = run.evaluate(self.split, self.task, progress=bar, **options)

@@ -7,7 +7,6 @@ from tyro.conf import Positional, arg
 
 from nscaching.cli.tables import LONGEST, print_table, say
 from nscaching.cli.verbs._base import AskRun, Run
-from nscaching.data.readers.prefixes import is_short_form
 from nscaching.runs.escaping import shorten
 
 SHORT = 80  # characters of a name in a table of ``inspect``; JSON has all of them
@@ -138,6 +137,12 @@ def named(entity: dict[str, Any], longest: int = LONGEST) -> str:
     name, label = entity["name"], entity["label"]
     plain = label == name or is_short_form(label, name)
     return shorten(label, longest) + ("" if plain else f" ({shorten(name, longest)})")
+
+
+def is_short_form(label: str, name: str) -> bool:
+    """Say whether a label is only the name shortened by a prefix."""
+    _, colon, rest = label.partition(":")
+    return bool(colon and rest) and ":" in name and label != name and name.endswith(rest)
 
 
 def _print_epochs(epochs: list[dict[str, Any]], query: str, side: str) -> None:

@@ -10,10 +10,8 @@ from pathlib import Path
 
 from nscaching.errors import UserError, reading
 
-Progress = Callable[[str, int, int], None]
-"""Called with (the task, units done, units in all)."""
-Blocks = Iterator[tuple[int, bytes]]
-"""(Number of the first line, whole lines) of each block of a file."""
+Progress = Callable[[str, int, int], None]  # receives (the task, units done, units in all)
+Blocks = Iterator[tuple[int, bytes]]  # (number of the first line, whole lines) of each block
 
 BLOCK = 4 << 20
 LINE_LIMIT = 16 << 20  # bytes; a longer line means a broken file

@@ -10,7 +10,6 @@ CHUNK = 512
 
 @njit(cache=True)
 def hash_of(data, start, end, seed):
-    """Return a hash of 64 bits of data[start:end]."""
     code = seed
     for i in range(start, end):
         code = (code ^ np.uint64(data[i])) * np.uint64(1099511628211)

@@ -88,7 +88,6 @@ class BulkNames:
         self.number(*_bounds(joined(table)))
 
     def number(self, data: Bytes, start: Longs, end: Longs) -> Ids:
-        """Return the number of each name data[start:end]."""
         from nscaching.data.readers.name_loops import number
 
         most = self.count + len(start)
@@ -105,7 +104,6 @@ class BulkNames:
         return ids
 
     def flush(self) -> None:
-        """Put the new names into the table."""
         first = len(self.table)
         fresh = self.pool[self.ends[first] : self.ends[self.count]].tobytes().decode()
         self.table.update(zip(fresh.split(END), range(first, self.count), strict=False))

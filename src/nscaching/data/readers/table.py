@@ -32,8 +32,7 @@ QUICK = {
 # Control characters, bytes that are not UTF-8, blank lines.
 UNUSUAL_TEXT = re.compile(r"[\x80-\x9f\udc80-\udcff]|^\s+$", re.MULTILINE)
 
-Line = tuple[int, str, list[str]]
-"""Line number, line, columns."""
+Line = tuple[int, str, list[str]]  # line number, line, columns
 
 
 def file_suffix(path: Path) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from nscaching.errors import UserError, flag
+from nscaching.errors import check_bounds
 from nscaching.paper.presets import Variant
 
 Start = Literal["scratch", "pretrain"]
@@ -44,6 +44,4 @@ class Selection:
     def __post_init__(self) -> None:
         least = {"seeds": 1, "epochs": 0, "pretrain_epochs": 1, "validate_every": 1}
         for name, bound in least.items():
-            value = getattr(self, name)
-            if value < bound:
-                raise UserError(f"{flag(name)} must be at least {bound}, not {value}")
+            check_bounds(name, getattr(self, name), bound)

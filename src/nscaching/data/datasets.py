@@ -142,7 +142,7 @@ def _base() -> str:
         return PUBLIC
     if "://" not in mirror:
         mirror = Path(mirror).absolute().as_uri()
-    if not mirror.startswith(("http://", "https://", "file://")):
+    if not mirror.lower().startswith(("http://", "https://", "file://")):
         raise UserError(f"NSCACHING_MIRROR={mirror} is not a folder or an http, https or file URL")
     return mirror.rstrip("/") + "/openke"
 

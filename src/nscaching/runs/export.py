@@ -79,6 +79,8 @@ def export(
     files: tuple[Path, ...] = text_files(target) if write is write_text else (target,)
     for file in files:
         check_new_file(file, flag("to", "path"), overwrite)
+    if write is write_parquet:
+        _pyarrow()  # before anything is made
     vectors = vectors_of(run.model, run.graph)
     with ExitStack() as stack:  # the files get their names when all are written, the first one last
         partial = [stack.enter_context(replacing(file, shared=True)) for file in files]

@@ -133,7 +133,9 @@ class Run:
         if task not in OF_A_RELATION:
             raise unknown("task", task, ("triples", *OF_A_RELATION))
         if relation is None:
-            names = ", ".join(map(self.graph.relation_label, range(len(self.graph.relations))))
+            count = len(self.graph.relations)
+            some = [self.graph.relation_label(i) for i in range(min(12, count))]
+            names = ", ".join(some + ["…"] * (count > 12))
             raise UserError(f"{flag('task')} {task} needs a {flag('relation')}, one of {names}")
         number = self.graph.relation_id(relation)
         return OF_A_RELATION[task](self.model, self.graph, number, split)

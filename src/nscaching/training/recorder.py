@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -210,7 +211,7 @@ def _save_snapshot(
         stream = torch.cuda.Stream()
         stream.wait_event(after)
     here = {}
-    with torch.cuda.stream(stream):
+    with nullcontext() if stream is None else torch.cuda.stream(stream):  # no GPU: none is woken
         while cache:  # so that memory of the GPU is free before the disk has the tensor
             name, ids = cache.popitem()
             here[name] = ids.cpu()

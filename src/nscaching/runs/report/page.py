@@ -65,9 +65,10 @@ def _is_own(run: Run, path: Path) -> bool:
         return False
     if path.resolve() != run.path.resolve() / REPORT:
         return False
-    with reading(path):
-        content = path.read_bytes()
-    return content.startswith(BEGIN) and content.endswith(END)
+    with reading(path), path.open("rb") as file:  # not whole: a stranger's file may be huge
+        begin = file.read(len(BEGIN))
+        file.seek(max(0, path.stat().st_size - len(END)))
+        return (begin, file.read()) == (BEGIN, END)
 
 
 def render(run: Run, progress: Progress | None = None) -> str:

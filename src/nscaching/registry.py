@@ -155,7 +155,6 @@ def _run_file(path: Path) -> ModuleType:
 
 
 def _failed_line(path: Path, where: Path, error: BaseException) -> str:
-    """Describe an error with the last line of the file that led to it."""
     if isinstance(error, SyntaxError) and error.filename == str(where):
         return f"{path}, line {error.lineno}: {error.msg}"
     frames = traceback.extract_tb(error.__traceback__)

@@ -87,7 +87,6 @@ class Bar:
 
 @contextmanager
 def when_slow(name: str, after: float = 2.0) -> Iterator[Bar]:
-    """Show a bar if the work takes more than some seconds."""
     bar = Bar(name)
 
     def begin() -> None:
@@ -124,7 +123,6 @@ class Signals:
 
     @property
     def late(self) -> bool:
-        """Whether the time limit, and no signal, stops the work."""
         return self.heard == 0 and time.monotonic() > self._end
 
     def check(self, message: str) -> None:

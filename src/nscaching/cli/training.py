@@ -107,7 +107,6 @@ def resume_run(verb: Train) -> None:
 
 
 def _note_differences(verb: Train, graph: KnowledgeGraph) -> None:
-    """Note what keeps the run of a file from coming out the same, or a preset from fitting."""
     if verb.config:
         file = user_path(verb.config)
         for difference in differences(read_record(file), graph, verb.settings):

@@ -136,7 +136,6 @@ def _download(known: KnownDataset, target: Path, progress: Progress | None) -> N
 
 
 def _base() -> str:
-    """Return the URL under which the folders of the data sets lie."""
     mirror = os.environ.get("NSCACHING_MIRROR")
     if not mirror:
         return PUBLIC

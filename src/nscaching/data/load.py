@@ -23,7 +23,6 @@ COMPILED_FROM = 1_000_000  # triples; a split of fewer is faster than the import
 def load_graph(
     data: str | Path, labels: str | Path, split_seed: int, literals: bool, progress: Progress | None
 ) -> KnowledgeGraph:
-    """See ``KnowledgeGraph.load``."""
     text = str(data)
     check_bounds("split_seed", split_seed, 0)
     known = datasets.find(text)

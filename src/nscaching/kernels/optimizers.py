@@ -28,7 +28,6 @@ class Learning:
 
     @property
     def compiled(self) -> bool:
-        """Whether gradient steps with negatives are compiled for this way of learning."""
         return self.objective in ("margin", "logistic", "shifted") and not self.adagrad
 
 

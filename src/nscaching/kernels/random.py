@@ -60,5 +60,4 @@ def uniform(random: Tensor) -> Tensor:
 
 
 def gumbel(random: Tensor) -> Tensor:
-    """Turn random bits into Gumbel noise, −log(−log u)."""
     return -(-uniform(random).log()).log()

@@ -25,7 +25,6 @@ Distances = Callable[[Tensor, Tensor, int], Tensor]
 
 
 def times(a_re: Tensor, a_im: Tensor, b_re: Tensor, b_im: Tensor) -> tuple[Tensor, Tensor]:
-    """Return real and imaginary part of a·b."""
     return a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re
 
 

@@ -41,7 +41,6 @@ class ProbeConfig:
 
     @staticmethod
     def parts(triple: str) -> tuple[str, str, str]:
-        """Return head, relation and tail of a watched triple."""
         parts = triple.split("\t")
         if len(parts) != 3:
             raise UserError(
@@ -74,7 +73,6 @@ class ProbeConfig:
 
     @property
     def on(self) -> bool:
-        """Whether any probe is on."""
         return replace(self, watch_every=ProbeConfig.watch_every) != ProbeConfig()
 
     @classmethod

@@ -19,7 +19,6 @@ def append_scores(folder: Path, lines: list[dict[str, Any]]) -> None:
 
 
 def read_scores(folder: Path) -> list[dict[str, Any]]:
-    """Read the scores of watched triples; empty if none were watched."""
     if not (folder / SCORES).is_file():
         return []
     return read_lines(folder / SCORES, _is_line, "scores")

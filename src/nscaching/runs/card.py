@@ -38,7 +38,6 @@ def command(run: Run) -> str:
 
 
 def _quoted(word: str) -> str:
-    """Quote a word for a shell, on one line."""
     if not CONTROL.search(word):
         return shlex.quote(word)
     plain = word.replace("\\", "\\\\").replace("'", "\\'")

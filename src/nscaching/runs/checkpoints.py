@@ -94,7 +94,6 @@ class Checkpoints:
 
 
 def _read(file: Path) -> State | str:
-    """Read a checkpoint, or say how it is damaged."""
     try:
         tensors, metadata = files.read_tensors(file)
     except UserError as error:

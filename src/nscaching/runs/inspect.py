@@ -123,7 +123,6 @@ class CachedQuery:
             raise self._no_key()
 
     def _no_key(self) -> UserError:
-        """Name queries of the same entity or relation that have a key."""
         graph, rows = self.run.graph, self.run.graph.train
         column, _ = self.side.query(0, 2)  # of the anchor in a triple
         relations = np.unique(rows[rows[:, column] == self.anchor, 1])

@@ -121,7 +121,6 @@ class Sampler(ABC):
         return self.draws.checkpoint() | join(state=self.state())
 
     def restore(self, state: State) -> None:
-        """Restore the state of a checkpoint."""
         self.draws.restore(state)
         kept = part(state, "state")
         for name, tensor in self.state().items():

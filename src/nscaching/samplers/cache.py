@@ -228,7 +228,6 @@ class NegativeCache:
         self.draws.restore(dict(state))
 
     def _digest(self) -> Tensor:
-        """Return a checksum [4] of all queries."""
         codes = torch.cat([self._all_codes(side) for side in Side]).cpu().numpy()
         digest = hashlib.sha256(codes.tobytes()).digest()
         return torch.from_numpy(np.frombuffer(digest, np.int64).copy())

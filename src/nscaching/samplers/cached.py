@@ -23,7 +23,6 @@ class NSCaching(Sampler):
     refreshing = True  # whether the rows of a batch are refreshed in this epoch
 
     def prepare(self, graph: KnowledgeGraph) -> Draws:
-        """Make the cache, which has the random numbers."""
         config, entities = self.config, self.entities
         self.in_torch = config.cache.draw != "uniform"  # torch draws by score
         if config.cache.n1 > entities:

@@ -49,6 +49,8 @@ class Statement:
         out: Path | None = None,
         snapshots: int = 0,
     ) -> None:
+        # Before anything else is loaded: what comes later is counted by items of its own.
+        held, free, built = machine.memory_held(), machine.memory_available(), graph.index_bytes()
         self.graph, self.config, self.out, self.snapshots = graph, config, out, snapshots
         self.sampler = SAMPLERS.get(config.sampler)
         self.negatives = config.negatives or self.sampler.usual_count
@@ -69,7 +71,6 @@ class Statement:
             self.generators = [Learned(self._build(config.gan.generator), "adam", steps)]
         self.triples, self.batch = len(graph.train), min(config.batch_size, len(graph.train))
         self.every_triple = self.triples + len(graph.valid) + len(graph.test)
-        held, free, built = machine.memory_held(), machine.memory_available(), graph.index_bytes()
         self.keys = sum(map(len, graph.train_index.values()))  # distinct queries of both sides
         self.caches = INT * self.keys * config.cache.n1 if self.sampler.has_cache else 0
         self.available: dict[Place, int | None] = {

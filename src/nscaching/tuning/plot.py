@@ -88,7 +88,6 @@ def _course(axes: Axes, tuning: Tuning) -> None:
 
 
 def _slice(axes: Axes, tuning: Tuning, name: str) -> None:
-    """Draw MRR against a hyperparameter: choices at equal distances, a range on its scale."""
     part = tuning.space[name]
     places = np.array([trial.settings[name] for trial in tuning.trials])
     if isinstance(part, CategoricalDistribution):

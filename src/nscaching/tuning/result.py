@@ -65,7 +65,6 @@ class Tuning:
 
     @property
     def finished(self) -> list[Trial]:
-        """The trials that were trained to the end."""
         return [trial for trial in self.trials if trial.state == "finished"]
 
     @property
@@ -83,7 +82,6 @@ class Tuning:
         return self.configure(self.best.settings)
 
     def configure(self, settings: dict[str, Any]) -> TrainConfig:
-        """Return the configuration of a point of the space."""
         return TrainConfig.from_dict({**self.config.to_dict(), **settings})
 
     def importance(self) -> dict[str, float]:

@@ -70,7 +70,6 @@ def _that_matters(values: dict[str, Any], config: TrainConfig) -> dict[str, Any]
 
 
 def _parse(values: Mapping[str, Any], where: str, config: TrainConfig) -> Space:
-    """Check a table of choices and ranges; errors name where, the key and the value."""
     space: Space = {}
     for given, value in values.items():
         key = given.replace("-", "_")  # a key may be written like its flag

@@ -53,7 +53,6 @@ class AskRun:
             self.show(run, result)
 
     def ask(self, run: Run) -> dict[str, Any]:
-        """Return the answer of the run, as JSON has it."""
         raise NotImplementedError
 
     def show(self, run: Run, result: dict[str, Any]) -> None:

@@ -96,7 +96,6 @@ class Classify(AskRun):
 def _print_parts(
     run: Run, title: str, headings: dict[str, str], first: dict[str, Any], what: str
 ) -> None:
-    """Print the figures of the first rows, then of the relations or classes with most triples."""
     labels, parts = run.graph.labels, first["all"][PARTS[what]]
     largest = sorted(parts.items(), key=lambda item: -item[1]["triples"])[:MOST]
     named = [(labels.get(name, name), part) for name, part in largest]

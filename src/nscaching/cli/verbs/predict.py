@@ -127,7 +127,6 @@ def print_answers(result: dict[str, Any]) -> None:
 
 
 def asked(result: dict[str, Any], longest: int = LONGEST) -> str:
-    """Return the triple of a question, each name of at most so many characters."""
     parts = (shorten(result[part] or "?", longest) for part in ("head", "relation", "tail"))
     return f"({', '.join(parts)})"
 
@@ -140,7 +139,6 @@ def named(entity: dict[str, Any], longest: int = LONGEST) -> str:
 
 
 def is_short_form(label: str, name: str) -> bool:
-    """Say whether a label is only the name shortened by a prefix."""
     _, colon, rest = label.partition(":")
     return bool(colon and rest) and ":" in name and label != name and name.endswith(rest)
 

@@ -22,7 +22,6 @@ def hash_of(data, start, end, seed):
 
 @njit(cache=True)
 def is_same(data, start, size, pool, begin, end):
-    """Say whether a name of some size at data[start] equals pool[begin:end]."""
     if end - begin != size:
         return False
     for i in range(size):

@@ -41,7 +41,6 @@ def number_triples(pieces: Iterable[bytes], entities: NameTable, relations: Name
 
 
 def joined(names: Iterable[str]) -> bytes:
-    """Return a piece for ``number_triples``."""
     return "".join(name + END for name in names).encode()
 
 

@@ -136,7 +136,6 @@ def write(page: Page, png: Path, svg: Path, data: Path) -> None:
 
 
 def _draw_panels(figure: Figure, page: Page, rows: int, width: float) -> None:
-    """Draw panels of so many inches, and below them a legend of the lines that they share."""
     axes = figure.subplots(rows, page.columns, squeeze=False).ravel()
     lines = [line for panel in page.panels if not panel.legend for line in panel.lines]
     names = list(dict.fromkeys(line.label for line in lines))
@@ -155,7 +154,6 @@ def _draw_panels(figure: Figure, page: Page, rows: int, width: float) -> None:
 
 
 def _legend(place: Axes | Figure, handles: dict[str, Any], share: float, **where: Any) -> None:  # noqa: ANN401
-    """Add a legend, in as many columns as a share of the page's width has room for."""
     letters = 105 * share / (max(map(len, handles)) + 9)
     columns = max(1, min(len(handles), int(letters)))
     names = list(map(plain, handles))
@@ -163,7 +161,6 @@ def _legend(place: Axes | Figure, handles: dict[str, Any], share: float, **where
 
 
 def _draw_table(axes: Axes, table: Table, width: float) -> None:
-    """Write a table over so many inches; highlighted cells are bold and coloured."""
     narrow = 0.8  # inches of a column of numbers
     wide = (width - 0.3 - narrow * table.narrow) / (len(table.headings) - table.narrow)
     columns = range(len(table.headings))
@@ -193,7 +190,6 @@ def _fit(place: Text, text: str, inches: float) -> None:
 
 
 def _panel(axes: Axes, panel: Panel, names: list[str], width: float) -> dict[str, Any]:
-    """Draw the lines of a panel of so many inches; return them by label."""
     from matplotlib import colormaps
 
     handles = {}
@@ -249,7 +245,6 @@ def _scale(axes: Axes, panel: Panel, ticks: int) -> None:
 
 
 def _look(i: int) -> dict[str, Any]:
-    """Return what tells the i-th line from the others: colour, dashes and marker."""
     return {
         "color": COLOURS[i % len(COLOURS)],
         "ls": DASHES[i % len(DASHES)],

@@ -46,7 +46,6 @@ class Log:
 
     @property
     def about(self) -> dict[str, Any]:
-        """The columns that every CSV file begins with."""
         names = {"run": self.name, "data": self.data, "model": self.model}
         return names | {"sampler": self.config.sampler, "start": self.start}
 

@@ -70,7 +70,6 @@ def _triple(record: Record) -> tuple[str, str, str]:
 
 
 def _name(graph: KnowledgeGraph, triple: tuple[str, str, str], most: int = 44) -> str:
-    """Return a triple by labels; where it is too long, each part is cut to its share."""
     head, relation, tail = triple
     labels = graph.labels
     parts: tuple[str, ...] = labels.get(head, head), relation, labels.get(tail, tail)

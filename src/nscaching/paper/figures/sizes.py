@@ -56,7 +56,6 @@ def _sweep(size: Size, logs: list[Log]) -> list[Log]:
 
 
 def _panels(size: Size, runs: list[Log], split: str, word: str) -> list[Panel]:
-    """Return two panels of a sweep: MRR by epoch, and the MRR of the best epoch by size."""
     names = labels(runs, lambda log: f"{size.upper()} = {_size(size)(log)}")
     lines = [_line(log, names[log], log.rankings(split), split) for log in runs]
     best = _best_lines(size, runs, split)
@@ -77,7 +76,6 @@ def _line(log: Log, name: str, records: list[Record], split: str) -> Line:
 
 
 def _best_lines(size: Size, runs: list[Log], split: str) -> list[Line]:
-    """Return a line for each choice of the other settings, the mean of its seeds."""
     series = grouped(
         runs, lambda log: tuple(v for k, v in log.settings.items() if k not in NOT_TOLD)
     )

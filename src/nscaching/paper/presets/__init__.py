@@ -35,7 +35,6 @@ def parse(text: str) -> tuple[str, Variant]:
 def load(
     name: str, variant: Variant = "cache", folder: Path = FOLDER, trust: bool = False
 ) -> tuple[str, TrainConfig]:
-    """Return the data set that a preset is for, and its settings."""
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder of presets")
     if name.casefold() not in names(folder):

@@ -64,7 +64,6 @@ class Training:
 
     @property
     def configs(self) -> dict[str, TrainConfig]:
-        """All settings, under the names that a line of results has for them."""
         configs = [training.config for training in (self, *self.starts)]
         return dict(zip(PARTS, configs, strict=False))
 
@@ -99,7 +98,6 @@ def plan(table: PaperTable, selection: Selection) -> list[Training]:
 
 
 def _trainings(selection: Selection, cell: Cell, seed: int) -> Iterator[Training]:
-    """Make the trainings of one sampler: one, or one for each start."""
     sampler, tuned = cell.sampler, cell.protocol == "cache"
     if sampler == PRETRAINED:
         yield _pretraining(selection, cell, seed)

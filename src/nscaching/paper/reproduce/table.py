@@ -57,7 +57,6 @@ class Row:
 
     @property
     def first(self) -> Figure:
-        """The measure that decides."""
         return self.figures[0]
 
     @property

@@ -118,7 +118,6 @@ def thin(points: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
 
 
 def _hovers(drawn: Sequence[Series], place: Callable[[Point], Point]) -> list[dict[str, Any]]:
-    """Return stripes that show the values of their epoch when pointed at."""
     at: dict[float, list[tuple[int, str, Point]]] = {}  # epoch → (colour, label, point)
     for colour, one in enumerate(drawn, 1):
         for point in one.points:

@@ -32,7 +32,6 @@ def name(value: str, most: int = MOST) -> Markup:
 
 
 def number(value: float) -> str:
-    """Return a number with about four digits."""
     if not math.isfinite(value):
         return "–"
     if value == int(value) and abs(value) < 1e15:

@@ -166,7 +166,6 @@ def varied(places: Sequence[int] | Longs, relations: Sequence[int] | Ids, count:
 
 
 def _example(run: Run, side: Side, triple: list[int], rank: float) -> dict[str, Any]:
-    """Return the first answers to a question, and the right answer wherever it ranks."""
     graph, (head, relation, tail) = run.graph, triple
     anchor, answer = side.query(head, tail)
     given = {"head" if side is Side.TAIL else "tail": graph.entities[anchor]}

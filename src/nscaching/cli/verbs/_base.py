@@ -1,5 +1,6 @@
 """A verb is a dataclass: its fields are the flags of the command line."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
@@ -33,7 +34,7 @@ class Verb(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskRun:
+class AskRun(ABC):
     """A verb that loads a run, asks it and prints the answer."""
 
     path: RunPath
@@ -52,8 +53,10 @@ class AskRun:
         else:
             self.show(run, result)
 
+    @abstractmethod
     def ask(self, run: Run) -> dict[str, Any]:
-        raise NotImplementedError
+        """Return the answer of the run, as ``--json`` prints it."""
 
+    @abstractmethod
     def show(self, run: Run, result: dict[str, Any]) -> None:
-        raise NotImplementedError
+        """Print the answer for people to read."""

@@ -17,11 +17,11 @@ from nscaching.settings import CacheSettings, GeneratorSettings
 
 AT_LEAST_ONE = ("dim", "epochs", "batch_size", "n1", "n2", "negatives")
 AT_LEAST_ZERO = ("lazy", "validate_every", "patience", "seed", "threads")
-POSITIVE = ("lr", "temperature", "generator_lr", "adversarial")
-NOT_NEGATIVE = ("margin", "penalty")
+POSITIVE = ("lr", "temperature", "generator_lr", "adversarial", "scale")
+NOT_NEGATIVE = ("margin", "penalty", "relation_weight")
 ORDER = [
     "model", "sampler", "dim", "norm", "epochs", "batch_size", "lr", "optimizer", "objective",
-    "margin", "penalty", "penalty_norm", "negatives", "n1", "n2", "draw", "refresh", "temperature",
+    "tail", "scale", "relation_weight", "reciprocal", "margin", "penalty", "penalty_norm", "negatives", "n1", "n2", "draw", "refresh", "temperature",
     "lazy", "refresh_side", "shared_candidates", "candidate_rows", "side", "candidates",
     "generator", "generator_lr", "generator_pretrain", "adversarial", "filter_known",
     "validate_every", "patience", "seed", "device", "kernels", "threads", "pretrain",
@@ -52,7 +52,7 @@ configs = st.builds(TrainConfig().changed, **{name: values(name) for name in HIN
 
 def test_every_kind_of_field_is_covered():
     numbers = {*AT_LEAST_ONE, *AT_LEAST_ZERO, *POSITIVE, *NOT_NEGATIVE}
-    others = {"model", "sampler", "pretrain", "filter_known", "shared_candidates"}
+    others = {"model", "sampler", "pretrain", "filter_known", "shared_candidates", "reciprocal"}
     others |= {"generator", "generator_pretrain"}
     choices = {name for name, hint in HINTS.items() if get_origin(hint) is Literal}
     assert numbers | others | choices == set(HINTS)

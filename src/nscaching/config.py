@@ -47,9 +47,21 @@ class TrainConfig:
     """Learning rate of the optimizer."""
     optimizer: Literal["adam", "row-adam", "adagrad"] = "adam"
     """Adam; Adam that moves only rows with a gradient (cheaper with many entities); or Adagrad."""
-    objective: Literal["auto", "margin", "logistic", "shifted", "1vsall", "kvsall"] = "auto"
-    """Loss: margin ranking (Eq. 1), logistic (Eq. 2), logistic of f + margin, softmax over all
-    entities, or every entity true or false; auto: by the model's family and the sampler."""
+    objective: Literal["auto", "margin", "logistic", "shifted", "softmax", "1vsall", "kvsall"] = (
+        "auto"
+    )
+    """Loss: margin ranking (Eq. 1), logistic (Eq. 2), logistic of f + margin, softmax over cached
+    entities and a tail, softmax over all entities (1vsall), or every entity true or false (kvsall);
+    auto: by the model's family and the sampler."""
+    tail: int = 512
+    """Random entities, shared by a batch, that stand for all entities that are not cached
+    (softmax)."""
+    scale: float = 1.0
+    """Factor of the scores in a softmax: distances may need more than 1 (softmax, 1vsall)."""
+    relation_weight: float = 0.0
+    """Weight of a second loss, the softmax over the relations of (h, ?, t) (softmax, 1vsall)."""
+    reciprocal: bool = False
+    """Ask (?, r, t) as (t, r⁻¹, ?), with a vector for r⁻¹ (softmax, 1vsall, kvsall)."""
     margin: float = 8.0
     """Margin of the ranking loss and of the shifted logistic loss."""
     penalty: float | None = None
@@ -141,15 +153,20 @@ def _arguments(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 AT_LEAST = dict.fromkeys(["seed", "lazy", "validate_every", "patience", "threads"], 0)
-AT_LEAST |= dict.fromkeys(["dim", "epochs", "batch_size", "n1", "n2", "negatives"], 1)
-POSITIVE = ("lr", "temperature", "generator_lr", "adversarial")
-NOT_NEGATIVE = ("margin", "penalty")
+AT_LEAST |= dict.fromkeys(["dim", "epochs", "batch_size", "n2", "negatives", "tail"], 1)
+AT_LEAST |= {"n1": 0}
+POSITIVE = ("lr", "temperature", "generator_lr", "adversarial", "scale")
+NOT_NEGATIVE = ("margin", "penalty", "relation_weight")
 
 
 def _check_values(values: Mapping[str, Any]) -> None:
     if values["sampler"].casefold() == "none" and (values["negatives"] or values["filter_known"]):
         what = flag("negatives") if values["negatives"] else flag("filter_known")
         raise UserError(f"{flag('sampler')} none draws no negatives: leave out {what}")
+    if values["n1"] == 0 and values["objective"] != "softmax":
+        raise UserError(
+            f"{flag('n1')} must be at least 1, not 0: only softmax does without a cache"
+        )
     if values["patience"] and not values["validate_every"]:
         raise UserError(f"{flag('patience')} needs validation: give {flag('validate_every')} too")
     for name, value in values.items():

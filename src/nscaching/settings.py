@@ -11,7 +11,8 @@ class CacheSettings:
     """How the negative cache draws negatives, and what a refresh keeps."""
 
     n1: int = 50
-    """Entities cached for each key (nscaching), or candidates of the generator (kbgan)."""
+    """Entities cached for each key (nscaching; 0: none, with softmax), or candidates of the
+    generator (kbgan)."""
     n2: int = 50
     """Fresh random candidates in each refresh of a key (nscaching)."""
     draw: Strategy = "uniform"

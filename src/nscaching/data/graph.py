@@ -151,6 +151,20 @@ class KnowledgeGraph:
         hidden.filter_index = self.filter_index
         return hidden
 
+    def with_inverses(self) -> KnowledgeGraph:
+        """Return the training triples and their inverses (t, r + |R|, h), without other splits."""
+        head, relation, tail = self.train.T
+        inverse = np.stack([tail, relation + len(self.relations), head], axis=1)
+        names = [*self.relations, *(f"{name}⁻¹" for name in self.relations)]
+        none = self.train[:0]
+        return replace(
+            self,
+            relations=names,
+            train=np.concatenate([self.train, inverse]),
+            valid=none,
+            test=none,
+        )
+
     @cached_property
     def cardinality(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """(tph, hpt) per relation: mean tails per head and mean heads per tail in training."""

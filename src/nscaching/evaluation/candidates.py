@@ -42,7 +42,7 @@ def evaluate_relations(
     ranks = rank_among(
         lambda heads, tails: _scores(model, heads, tails, piece),
         Asked(head, tail, relation, index, model.entity.device),
-        Chunks(max(1, piece // model.relations)),
+        Chunks(max(1, piece // model.own_relations)),
         progress,
     ).resolve(ties)
     by_relation = {
@@ -56,7 +56,7 @@ def evaluate_relations(
 
 def _scores(model: Model, head: Tensor, tail: Tensor, piece: int) -> Tensor:
     """Score every relation between heads [n] and tails [n]: [n, |R|]."""
-    every = torch.arange(model.relations, device=head.device).unsqueeze(0)
+    every = torch.arange(model.own_relations, device=head.device).unsqueeze(0)
     head, tail = head.unsqueeze(1), tail.unsqueeze(1)
     parts = every.split(max(1, piece // len(head)), dim=1)
     return torch.cat([model.score(head, part, tail) for part in parts], dim=1)

@@ -76,7 +76,7 @@ def _scores(model: Model, h: int | None, r: int | None, t: int | None) -> Tensor
     device = model.entity.device
     head, relation, tail = (torch.tensor([i or 0], device=device) for i in (h, r, t))
     if r is None:
-        return model.score(head, torch.arange(model.relations, device=device), tail).cpu()
+        return model.score(head, torch.arange(model.own_relations, device=device), tail).cpu()
     side, anchor = (Side.HEAD, tail) if h is None else (Side.TAIL, head)
     return model.score_all(side, anchor, relation)[0].cpu()
 

@@ -9,14 +9,16 @@ import torch
 
 from nscaching.errors import UserError, flag
 from nscaching.kernels.batch import Batch, Known, Negatives
+from nscaching.kernels.caches import CacheAccess, CacheSide, Contrast, Rivals
 from nscaching.kernels.learner import AutogradLearner, KVsAll, OneVsAll
 from nscaching.kernels.optimizers import Learning
-from nscaching.kernels.reference import CacheAccess, CacheSide, Kernels
+from nscaching.kernels.reference import Kernels
 from nscaching.kernels.state import State, join, part
 
 __all__ = [
-    "AutogradLearner", "Batch", "CacheAccess", "CacheSide", "KVsAll", "Kernels", "Known",
-    "Learning", "Negatives", "OneVsAll", "State", "choose_device", "choose_kernels", "join", "part",
+    "AutogradLearner", "Batch", "CacheAccess", "CacheSide", "Contrast", "KVsAll", "Kernels",
+    "Known", "Learning", "Negatives", "OneVsAll", "Rivals", "State", "choose_device",
+    "choose_kernels", "join", "part",
 ]  # fmt: skip
 
 

@@ -8,11 +8,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nscaching.kernels.batch import Batch, Known, Negatives
+from nscaching.kernels.caches import CacheAccess
 from nscaching.kernels.codes import FORMS, KINDS, TRANSD, TRANSH
 from nscaching.kernels.learner import Learner
 from nscaching.kernels.losses import losses
 from nscaching.kernels.optimizers import Learning
-from nscaching.kernels.reference import CacheAccess, Kernels
+from nscaching.kernels.reference import Kernels
 from nscaching.kernels.state import State, join, part
 from nscaching.models import Form, Model
 
@@ -140,7 +141,8 @@ class CompiledKernels(Kernels, Generic[L]):
 
     @torch.no_grad()
     def refresh(self, asked: CacheAccess) -> None:
-        if asked.model.form not in FORMS or asked.is_known is not None:
+        plain = asked.model.form not in FORMS or asked.model.reciprocal
+        if plain or asked.is_known is not None:
             super().refresh(asked)
         else:
             self.refresh_compiled(asked, self.learner_of(asked.model))

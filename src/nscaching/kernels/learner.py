@@ -9,6 +9,7 @@ from torch import Tensor
 
 from nscaching.data.index import AnswerIndex, Side
 from nscaching.kernels.batch import Batch, Known, Negatives
+from nscaching.kernels.caches import Contrast
 from nscaching.kernels.losses import LOGISTIC_ZERO, losses
 from nscaching.kernels.optimizers import TORCH_NAMES, Learning, RowAdam, move, new_optimizer
 from nscaching.kernels.state import State
@@ -21,7 +22,7 @@ class Learner(ABC):
     steady = True  # whether steps of one size do the same operations, whatever is in the batch
 
     @abstractmethod
-    def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
+    def step(self, batch: Batch, negatives: Contrast, sums: Tensor) -> None:
         """Learn from a batch; add loss, count of teaching triples, gradient norm to sums [4].
 
         The last number counts the steps up to which the sum of the losses is finite. A non-finite
@@ -60,14 +61,15 @@ class AutogradLearner(Learner):
         self.steady = not learning.rows
         self.scored: Tensor | None = None  # scores for which ``learn`` is next
 
-    def loss(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor]:
+    def loss(self, batch: Batch, negatives: Contrast) -> tuple[Tensor, Tensor]:
         """Return the losses [B] and which of them still teach something [B]."""
+        assert isinstance(negatives, Negatives)
         positive = self.model.score(batch.head, batch.relation, batch.tail)
         negative = negatives.scores(self.model, batch)
         how = self.learning.objective, self.learning.margin
         return losses(*how, positive, negative, negatives.adversarial)
 
-    def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
+    def step(self, batch: Batch, negatives: Contrast, sums: Tensor) -> None:
         loss, teaching = self.loss(batch, negatives)
         total = loss.sum()
         if self.learning.cubes:
@@ -118,11 +120,18 @@ class AutogradLearner(Learner):
         optimizer.load_state_dict({"state": tables, "param_groups": groups})
 
     def _cubes(self, batch: Batch) -> Tensor:
-        """Return Σ |h|³ + |r|³ + |t|³ of the triples (Lacroix et al., 2018)."""
-        head, tail = (self.model.entity_rows(ids) for ids in (batch.head, batch.tail))
-        relation = self.model.relation_rows(batch.relation)
-        sizes = (self.model.moduli(rows).pow(3).sum() for rows in (head, relation, tail))
-        return torch.stack(list(sizes)).sum()
+        """Return Σ |h|³ + |r|³ + |t|³ of the triples (Lacroix et al., 2018).
+
+        With reciprocal relations, |r|³ is the mean of the relation's and its inverse's.
+        """
+
+        def cubes(rows: Tensor) -> Tensor:
+            return self.model.moduli(rows).pow(3).sum()
+
+        head, tail = (cubes(self.model.entity_rows(ids)) for ids in (batch.head, batch.tail))
+        asked = (self.model.asked(side, batch.relation)[1] for side in Side)
+        inverse, relation = (cubes(self.model.relation_rows(ids)) for ids in asked)
+        return head + tail + (relation + inverse) / 2
 
 
 class AllEntities(AutogradLearner):
@@ -135,21 +144,38 @@ class AllEntities(AutogradLearner):
         self.steady = self.steady and model.form in (Form.DOT, Form.DISTANCE)
 
     @abstractmethod
-    def loss_of(self, side: Side, batch: Batch) -> Tensor:
+    def loss_of(self, side: Side, batch: Batch, negatives: Contrast) -> Tensor:
         """Return the losses [B] of the queries of one side."""
 
-    def loss(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor]:
-        loss = torch.stack([self.loss_of(side, batch) for side in Side]).sum(0)
+    def loss(self, batch: Batch, negatives: Contrast) -> tuple[Tensor, Tensor]:
+        loss = torch.stack([self.loss_of(side, batch, negatives) for side in Side]).sum(0)
+        if self.learning.relation_weight:
+            loss = loss + self.learning.relation_weight * self._loss_of_relations(batch)
         return loss, loss > LOGISTIC_ZERO
+
+    def _loss_of_relations(self, batch: Batch) -> Tensor:
+        """Return −log p(r | h, t) [B], with reciprocal relations also −log p(r⁻¹ | t, h).
+
+        Relation prediction as a second task (Chen et al., 2021).
+        """
+        losses = []
+        for side in Side if self.model.reciprocal else (Side.TAIL,):
+            _, relation = self.model.asked(side, batch.relation)
+            scores = self.model.score_relations(*side.query(batch.head, batch.tail))
+            losses.append(self._softmax_loss(scores, relation))
+        return torch.stack(losses).sum(0)
+
+    def _softmax_loss(self, scores: Tensor, answer: Tensor) -> Tensor:
+        return F.cross_entropy(self.learning.scale * scores, answer, reduction="none")
 
 
 class OneVsAll(AllEntities):
     """Softmax over all entities: −log p(t | h, r) − log p(h | r, t) (Lacroix et al., 2018)."""
 
-    def loss_of(self, side: Side, batch: Batch) -> Tensor:
+    def loss_of(self, side: Side, batch: Batch, negatives: Contrast) -> Tensor:
         anchor, answer = side.query(batch.head, batch.tail)
         scores = self.model.score_all(side, anchor, batch.relation, self.distances)
-        return F.cross_entropy(scores, answer, reduction="none")
+        return self._softmax_loss(scores, answer)
 
 
 class KVsAll(AllEntities):
@@ -168,7 +194,7 @@ class KVsAll(AllEntities):
             self.offsets[side] = torch.from_numpy(index.offsets).to(model.entity.device)
             self.answers[side] = torch.from_numpy(index.answers).long().to(model.entity.device)
 
-    def loss_of(self, side: Side, batch: Batch) -> Tensor:
+    def loss_of(self, side: Side, batch: Batch, negatives: Contrast) -> Tensor:
         anchor, _ = side.query(batch.head, batch.tail)
         key, place = batch.key(side).unique(return_inverse=True)
         # All triples of a key have the same anchor and relation: take any of them.

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Objective = Literal["margin", "logistic", "shifted", "1vsall", "kvsall"]
+Objective = Literal["margin", "logistic", "shifted", "softmax", "1vsall", "kvsall"]
 
 ALL_ENTITIES = ("1vsall", "kvsall")  # objectives that need no negatives
 

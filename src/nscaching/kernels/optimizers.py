@@ -25,6 +25,8 @@ class Learning:
     """Whether Adam moves only the rows that have a gradient; else all, by their momentum."""
     adagrad: bool = False
     cubes: float = 0.0  # the nuclear 3-norm penalty λ, on the vectors of each triple
+    scale: float = 1.0  # the softmax takes scores times this
+    relation_weight: float = 0.0  # of the softmax over the relations of (h, ?, t)
 
     @property
     def compiled(self) -> bool:

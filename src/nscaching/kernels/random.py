@@ -12,8 +12,8 @@ from nscaching.data.index import Side
 
 # Purposes of the random numbers of a step; each side has its own for fresh candidates, and for the
 # noise that chooses among candidates.
-PURPOSES = 8
-COIN, ENTITY, SLOT, CHOICE = 0, 1, 2, 7
+PURPOSES = 9
+COIN, ENTITY, SLOT, CHOICE, TAIL = 0, 1, 2, 7, 8
 FRESH, NOISE = {Side.HEAD: 3, Side.TAIL: 5}, {Side.HEAD: 4, Side.TAIL: 6}
 
 # A 32-bit mixing function: two odd multipliers between three shifts, each bit of the input flips
@@ -21,6 +21,8 @@ FRESH, NOISE = {Side.HEAD: 3, Side.TAIL: 5}, {Side.HEAD: 4, Side.TAIL: 6}
 MASK = 0xFFFFFFFF
 MIX_1, MIX_2 = 0x7FEB352D, 0x846CA68B
 STEP_SEED, STEP_TICK, STEP_KEY, STEP_INDEX = 0x9E3779B9, 0x85EBCA6B, 0xC2B2AE35, 0x27D4EB2F
+
+SHUFFLES = 64  # rounds of a shuffle; each halves what its result has to do with the order before
 
 # uint32 numbers are kept in int64 tensors: products wrap around, and their low half is right.
 
@@ -61,3 +63,18 @@ def uniform(random: Tensor) -> Tensor:
 
 def gumbel(random: Tensor) -> Tensor:
     return -(-uniform(random).log()).log()
+
+
+def shuffled(start: Tensor, place: Tensor, below: int) -> Tensor:
+    """Return which of 0 … below − 1 stands at some places of a random order, without the order.
+
+    Swap-or-not (Hoang, Morris and Rogaway, 2012): in every round each number has a partner, and a
+    coin of the pair says whether the two change places.
+    """
+    first = torch.zeros((), dtype=torch.int64, device=place.device)
+    rounds = torch.arange(SHUFFLES, device=place.device)
+    for each, pivot in zip(rounds, whole(bits(start, rounds, first), below), strict=True):
+        partner = (pivot - place) % below
+        pair = torch.maximum(place, partner)
+        place = torch.where(bits(start, each, 1 + pair) >> 31 == 1, partner, place)
+    return place

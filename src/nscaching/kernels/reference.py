@@ -1,7 +1,6 @@
 """The operations that take the time, in plain torch: what every fast twin has to agree with."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Self
 
 import torch
@@ -10,47 +9,15 @@ from torch import Tensor
 from nscaching.data.index import Side
 from nscaching.kernels import random
 from nscaching.kernels.batch import Batch, Known, Negatives
-from nscaching.kernels.choose import ordered, repeated, select
+from nscaching.kernels.caches import CacheAccess
+from nscaching.kernels.choose import ordered, select
 from nscaching.kernels.learner import AutogradLearner, Learner, OneVsAll
 from nscaching.kernels.optimizers import Learning
+from nscaching.kernels.softmax import SoftmaxLearner
 from nscaching.models import Model, plain_distances
 from nscaching.settings import CacheSettings
 
 Step = Callable[[Tensor], None]
-
-IsKnown = Callable[[Side, Tensor, Tensor], Tensor]
-"""(side, key [n, 1], entity [n, C]) → whether the entity makes a training triple of the key."""
-
-
-@dataclass(frozen=True)
-class CacheSide:
-    """The cache of one side and the query that each of its keys stands for."""
-
-    side: Side
-    ids: Tensor  # int32 [keys, N1]
-    anchor: Tensor  # [keys]
-    relation: Tensor  # [keys]
-
-
-@dataclass(frozen=True)
-class CacheAccess:
-    """Rows of the caches to draw from or to refresh, with which model and settings."""
-
-    sides: Sequence[CacheSide]
-    keys: Sequence[Tensor]  # the keys [B] of each side; −1 stands for no key
-    model: Model
-    settings: CacheSettings
-    seed: int
-    tick: Tensor  # []
-    is_known: IsKnown | None = None  # tells which candidates may not be cached; None: all may
-
-    def excluded(self, side: Side, key: Tensor, candidates: Tensor) -> Tensor | None:
-        """Mark candidates [keys, C] that may not be cached: repeats in a set, known triples."""
-        excluded = repeated(candidates) if self.settings.candidates == "set" else None
-        if self.is_known is not None:
-            known = self.is_known(side, key.unsqueeze(1), candidates)
-            excluded = known if excluded is None else excluded | known
-        return excluded
 
 
 class Kernels:
@@ -83,6 +50,8 @@ class Kernels:
         """Return what makes the gradient steps, with negatives that replace one side."""
         if learning.objective == "1vsall":
             return OneVsAll(model, learning, self.distances)
+        if learning.objective == "softmax":
+            return SoftmaxLearner(model, learning, self.distances)
         return AutogradLearner(model, learning)
 
     def scorer(self, model: Model, learning: Learning) -> Learner:
@@ -154,6 +123,19 @@ class Kernels:
         """Choose for each triple [B] whether its head is to be replaced, else its tail."""
         bits = self.bits(random.COIN, seed, tick, len(batch)).squeeze(1)
         return random.uniform(bits) < chance[batch.relation]
+
+    def tail(self, entities: int, count: int, seed: int, tick: Tensor) -> Tensor:
+        """Return different entities [count], each as likely as any; all if there are fewer.
+
+        Steps take consecutive parts of a random order of all entities, then of another order: the
+        cost does not grow with the number of entities.
+        """
+        place = torch.arange(min(count, entities), device=tick.device)
+        if count >= entities:
+            return place
+        parts = entities // count
+        start = random.stream(seed, tick // parts, random.TAIL)
+        return random.shuffled(start, tick % parts * count + place, entities)
 
     def bits(self, purpose: int, seed: int, tick: Tensor, rows: int, count: int = 1) -> Tensor:
         """Return random bits [rows, count] of a step for a purpose."""

@@ -57,6 +57,11 @@ class Learned:
         copies = 2 * pairs // 16 + min(2 * pairs, model.relations)
         return 2 * self.table + (9 * row + 6 * LONG) * pairs + 3 * matrix * copies
 
+    def softmax(self, batch: int, cached: int, tail: int) -> int:
+        """Return about the bytes of a step that compares both queries with a cache and a tail."""
+        # Ids, random numbers, masks and scores of the pairs, with their gradients.
+        return self.step(2 * batch, 2 + cached) + 12 * LONG * batch * (cached + tail)
+
     def against_all(self, queries: int, gradients: bool) -> int:
         """Return about the bytes of scoring all entities for some queries: a step, or a ranking."""
         model = self.model

@@ -53,8 +53,14 @@ class Model(nn.Module, ABC):
     widths: ClassVar[tuple[int, int] | None] = None
     """Lengths of rows, entity's and relation's, by ``dim``; None: the subclass makes the tables."""
 
+    reciprocal = False
+    """Whether relation r + |R| is the inverse of r, so that (?, r, t) is asked as (t, r + |R|, ?).
+
+    Such a model has 2·|R| ``relations``; ``build`` makes it.
+    """
+
     entity: nn.Parameter  # [|E|, D]
-    relation: nn.Parameter  # [|R|, D]
+    relation: nn.Parameter  # [|R|, D], or [2·|R|, D] if reciprocal
 
     def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
         super().__init__()
@@ -74,6 +80,22 @@ class Model(nn.Module, ABC):
     @abstractmethod
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """Score triples given as ids whose shapes broadcast; the result has that shape."""
+
+    @property
+    def own_relations(self) -> int:
+        """The number of the graph's relations, without their inverses."""
+        return self.relations // 2 if self.reciprocal else self.relations
+
+    def asked(self, side: Side, relation: Tensor) -> tuple[Side, Tensor]:
+        """Return side and relations [...] by which queries of the graph are scored."""
+        if self.reciprocal and side is Side.HEAD:
+            return Side.TAIL, relation + self.own_relations
+        return side, relation
+
+    def score_relations(self, head: Tensor, tail: Tensor) -> Tensor:
+        """Score every relation, inverses too, between heads [B] and tails [B] → [B, relations]."""
+        every = torch.arange(self.relations, device=head.device)
+        return self.score(head.unsqueeze(1), every.unsqueeze(0), tail.unsqueeze(1))
 
     # The query form.
 
@@ -145,6 +167,7 @@ class Model(nn.Module, ABC):
 
         With a ``dtype`` the rows of the candidates are rounded to it (models with a form only).
         """
+        side, relation = self.asked(side, relation)
         # With more candidates than entities it is cheaper to make every entity's row once.
         whole = dtype is not None or candidates.numel() > self.entities
         table = self.table(dtype) if whole and not self.broadcasts else None
@@ -191,9 +214,21 @@ class Model(nn.Module, ABC):
 
         ``distances`` may be a faster twin of this module's.
         """
+        return self.score_shared(side, anchor, relation, self._everyone(), distances)
+
+    def score_shared(
+        self,
+        side: Side,
+        anchor: Tensor,
+        relation: Tensor,
+        entities: Tensor,
+        distances: Distances = plain_distances,
+    ) -> Tensor:
+        """Score the same entities [K] as the answer of every query → [B, K]."""
+        side, relation = self.asked(side, relation)
         if self.form is None:
-            return self._score_broadcast(side, anchor, relation, self._everyone().unsqueeze(0))
-        return self._meet_all(self.query(side, anchor, relation), relation, distances)
+            return self._score_broadcast(side, anchor, relation, entities.unsqueeze(0))
+        return self._meet_shared(self.query(side, anchor, relation), relation, entities, distances)
 
     def score_all_corrupted(
         self,
@@ -206,7 +241,7 @@ class Model(nn.Module, ABC):
         """Score triples [B] with every entity as head or as tail → [B, |E|]."""
         if self.form is not None:
             query = self._corrupted_query(replace_head, head, relation, tail)
-            return self._meet_all(query, relation, distances)
+            return self._meet_shared(query, relation, self._everyone(), distances)
 
         def score(new_tail: Tensor, row: Tensor) -> Tensor:
             side = Side.TAIL if new_tail else Side.HEAD
@@ -236,13 +271,14 @@ class Model(nn.Module, ABC):
             scores = plain_distances(query.unsqueeze(1), rows, self.metric).squeeze(1).neg_()
         return self._weighted(scores, relation)
 
-    def _meet_all(self, query: Tensor, relation: Tensor, distances: Distances) -> Tensor:
-        """Score all entities by queries [B, D] → [B, |E|]."""
-        everyone = self._everyone()
-        rows = self.entity_rows(everyone)
+    def _meet_shared(
+        self, query: Tensor, relation: Tensor, entities: Tensor, distances: Distances
+    ) -> Tensor:
+        """Score the same entities [K] by all queries [B, D] → [B, K]."""
+        rows = self.entity_rows(entities)
 
         def score(one: Tensor, row: Tensor) -> Tensor:
-            return -distances(query[row], self._moved(rows, everyone, one), self.metric)
+            return -distances(query[row], self._moved(rows, entities, one), self.metric)
 
         if self.form is Form.DOT:
             scores = query @ rows.T
@@ -253,16 +289,17 @@ class Model(nn.Module, ABC):
         return self._weighted(scores, relation)
 
     def _score_groups(self, group: Tensor, score: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """Score all entities by ``score(group, places)`` for the queries [B] of each group."""
+        """Score entities by ``score(group, places)`` for the queries [B] of each group."""
         groups, counts = group.unique(return_counts=True)
         order = group.argsort(stable=True)
         places = order.split(counts.tolist())
         parts = [score(*each) for each in zip(groups, places, strict=True)]
         if len(parts) == 1:
             return parts[0]
+        if not parts:
+            return self.entity.new_empty(0, self.entities)
         # Joined and sorted once: autograd would copy a table for each part written into the table.
-        none = self.entity.new_empty(0, self.entities)
-        return torch.cat([none, *parts])[order.argsort()]
+        return torch.cat(parts)[order.argsort()]
 
     def _moved(self, rows: Tensor, ids: Tensor, relation: Tensor) -> Tensor:
         """Return entity rows [..., D] in the place where queries of relations [...] meet them."""
@@ -295,5 +332,8 @@ class Model(nn.Module, ABC):
 MODELS: Registry[Model] = Registry("model", Model, "nscaching.models")  # type: ignore[type-abstract]
 
 
-def build(name: str, graph: KnowledgeGraph, dim: int, norm: int) -> Model:
-    return MODELS.get(name)(len(graph.entities), len(graph.relations), dim, norm)
+def build(name: str, graph: KnowledgeGraph, dim: int, norm: int, reciprocal: bool = False) -> Model:
+    relations = len(graph.relations) * (2 if reciprocal else 1)
+    model = MODELS.get(name)(len(graph.entities), relations, dim, norm)
+    model.reciprocal = reciprocal
+    return model

@@ -1,5 +1,6 @@
 """Bilinear models: hᵀ M_r t with a matrix M_r of the relation, of another shape in each model."""
 
+from abc import abstractmethod
 from typing import ClassVar
 
 import torch
@@ -17,6 +18,14 @@ class Bilinear(Model):
     form = Form.DOT
     widths: ClassVar[tuple[int, int]] = (1, 1)
 
+    @abstractmethod
+    def pair(self, head: Tensor, tail: Tensor) -> Tensor:
+        """Return the vector [..., D] of entity rows [..., D] that scores relation rows: f = p·r."""
+
+    def score_relations(self, head: Tensor, tail: Tensor) -> Tensor:
+        every = self.relation_rows(torch.arange(self.relations, device=head.device))
+        return self.pair(self.entity_rows(head), self.entity_rows(tail)) @ every.T
+
 
 @MODELS.register("DistMult")
 class DistMult(Bilinear):
@@ -31,6 +40,9 @@ class DistMult(Bilinear):
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         return self.entity_rows(anchor) * self.relation_rows(relation)
+
+    def pair(self, head: Tensor, tail: Tensor) -> Tensor:
+        return head * tail
 
 
 @MODELS.register("ComplEx")
@@ -58,6 +70,11 @@ class ComplEx(Bilinear):
         r_re, r_im = self.relation_rows(relation).chunk(2, dim=-1)
         return torch.cat(times(a_re, a_im, r_re, r_im if side is Side.TAIL else -r_im), dim=-1)
 
+    def pair(self, head: Tensor, tail: Tensor) -> Tensor:
+        """Return conj(h)∘t."""
+        h_re, h_im = head.chunk(2, dim=-1)
+        return torch.cat(times(h_re, -h_im, *tail.chunk(2, dim=-1)), dim=-1)
+
 
 @MODELS.register("ANALOGY")
 class Analogy(Bilinear):
@@ -81,6 +98,11 @@ class Analogy(Bilinear):
         r, r_re, r_im = self._parts(self.relation_rows(relation))
         pair = times(a_re, a_im, r_re, r_im if side is Side.TAIL else -r_im)
         return torch.cat([a * r, *pair], dim=-1)
+
+    def pair(self, head: Tensor, tail: Tensor) -> Tensor:
+        """Return h∘t, of the complex numbers conj(h)∘t."""
+        (h, h_re, h_im), (t, t_re, t_im) = self._parts(head), self._parts(tail)
+        return torch.cat([h * t, *times(h_re, -h_im, t_re, t_im)], dim=-1)
 
     def moduli(self, rows: Tensor) -> Tensor:
         real, *pair = self._parts(rows)
@@ -113,6 +135,10 @@ class SimplE(Bilinear):
         r, inverse = side.query(*self.relation_rows(relation).chunk(2, dim=-1))
         return 0.5 * torch.cat([as_tail * inverse, as_head * r], dim=-1)
 
+    def pair(self, head: Tensor, tail: Tensor) -> Tensor:
+        """Return ½[h_H∘t_T | t_H∘h_T]."""
+        return 0.5 * head * torch.cat(tail.chunk(2, dim=-1)[::-1], dim=-1)
+
 
 @MODELS.register("HolE")
 class HolE(Bilinear):
@@ -130,6 +156,9 @@ class HolE(Bilinear):
         """Return the circular convolution of h and r for the tail, r ⋆ t for the head."""
         a, r = self.entity_rows(anchor), self.relation_rows(relation)
         return self._correlate(r, a) if side is Side.HEAD else self._convolve(a, r)
+
+    def pair(self, head: Tensor, tail: Tensor) -> Tensor:
+        return self._correlate(head, tail)
 
     def _correlate(self, a: Tensor, b: Tensor) -> Tensor:
         # a ⋆ b is the convolution of b with a read backwards: a₀, a_{d−1}, …, a₁.
@@ -160,3 +189,6 @@ class RESCAL(Bilinear):
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         rows, transposed = self.entity_rows(anchor), side is Side.TAIL
         return multiply(rows, relation, self.relation_rows, self.relations, transposed)
+
+    def pair(self, head: Tensor, tail: Tensor) -> Tensor:
+        return (head.unsqueeze(-1) * tail.unsqueeze(-2)).flatten(-2)

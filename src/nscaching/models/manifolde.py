@@ -58,11 +58,17 @@ class ManifoldE(TransE):
         measured = self._measure(query.unsqueeze(1), rows, plain_distances).squeeze(1)
         return measured.sub_(self._wanted(side, query, relation).unsqueeze(1)).abs_().neg_()
 
-    def score_all(
-        self, side: Side, anchor: Tensor, relation: Tensor, distances: Distances = plain_distances
+    def score_shared(
+        self,
+        side: Side,
+        anchor: Tensor,
+        relation: Tensor,
+        entities: Tensor,
+        distances: Distances = plain_distances,
     ) -> Tensor:
+        side, relation = self.asked(side, relation)
         query = self.query(side, anchor, relation)
-        measured = self._measure(query, self.table(), distances)
+        measured = self._measure(query, self.entity_rows(entities), distances)
         return measured.sub_(self._wanted(side, query, relation).unsqueeze(1)).abs_().neg_()
 
 

@@ -64,7 +64,8 @@ def vectors_of(model: Model, graph: KnowledgeGraph) -> Vectors:
         for rows in (model.table(), model.relation)
     )
     labels = [graph.label(i) for i in range(len(graph.entities))]
-    return Vectors(graph.entities, labels, entity, graph.relations, relation)
+    relations = graph.with_inverses().relations if model.reciprocal else graph.relations
+    return Vectors(graph.entities, labels, entity, relations, relation)
 
 
 def export(

@@ -175,7 +175,7 @@ class Run:
 
 
 def warm_start(
-    named: str, path: str, graph: KnowledgeGraph, model: str, dim: int
+    named: str, path: str, graph: KnowledgeGraph, model: str, dim: int, reciprocal: bool = False
 ) -> dict[str, Tensor]:
     """Return the parameters of the run that a setting names, or say why they do not fit."""
     folder = RunFolder(path)
@@ -185,11 +185,13 @@ def warm_start(
     for what, theirs, ours in (
         ("model", config.model, model),
         ("dim", config.dim, dim),
+        ("reciprocal", config.reciprocal, reciprocal),
         ("entities", before.entities, graph.entities),
         ("relations", before.relations, graph.relations),
     ):
         if theirs != ours:
-            difference = f"{theirs}, here {ours}" if what in ("model", "dim") else "not the same"
+            names = what in ("entities", "relations")
+            difference = "not the same" if names else f"{theirs}, here {ours}"
             raise UserError(f"{named} {path}: its {what}: {difference}")
     built_model(f"{named} {path}", config, graph, parameters)
     if not all(tensor.isfinite().all() for tensor in parameters.values()):
@@ -201,7 +203,7 @@ def built_model(
     where: str, config: TrainConfig, graph: KnowledgeGraph, parameters: dict[str, Tensor]
 ) -> Model:
     """Return the model of a configuration with these parameters; an error names ``where``."""
-    settings = config.model, graph, config.dim, config.norm
+    settings = config.model, graph, config.dim, config.norm, config.reciprocal
     try:
         # First without memory: a damaged configuration may ask for too much.
         with torch.device("meta"), suppress(NotImplementedError):  # by a constructor that computes

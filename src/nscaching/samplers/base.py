@@ -10,7 +10,7 @@ from torch import Tensor
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError
-from nscaching.kernels import Batch, Kernels, Negatives, State, join, part
+from nscaching.kernels import Batch, Contrast, Kernels, Negatives, Rivals, State, join, part
 from nscaching.models import Model
 from nscaching.registry import Registry
 from nscaching.samplers.draws import Draws, Progress, SideRule
@@ -30,6 +30,9 @@ class Sampler(ABC):
 
     has_negatives: ClassVar[bool] = True
     """Whether there are negatives; without them, the loss compares with all entities."""
+
+    has_rivals: ClassVar[bool] = False
+    """Whether ``rivals`` gives what the objective softmax compares with."""
 
     has_weights: ClassVar[bool] = False
     """Whether negatives are weighted by their scores (``Negatives.adversarial``)."""
@@ -90,9 +93,11 @@ class Sampler(ABC):
         """
         return None
 
-    def sample(self, batch: Batch, model: Model) -> Negatives:
+    def sample(self, batch: Batch, model: Model) -> Contrast:
         """Make the negatives of a batch (Algorithm 2, steps 5 to 7), new ones with every call."""
         self.tick += 1
+        if self.config.objective == "softmax":
+            return self.rivals(batch, model)
         negatives = self.negatives(batch, model)
         if self.one_side and negatives.head.shape[1] != self.count:
             name, given = type(self).__name__, negatives.head.shape[1]
@@ -104,6 +109,10 @@ class Sampler(ABC):
     @abstractmethod
     def negatives(self, batch: Batch, model: Model) -> Negatives:
         """Make the negatives of a batch in this step."""
+
+    def rivals(self, batch: Batch, model: Model) -> Rivals:
+        """Return what a softmax compares the answers of a batch with in this step."""
+        return Rivals(self.draws.tail(self.config.tail), self.entities)
 
     def update(self, batch: Batch, model: Model) -> None:  # noqa: B027  (fixed ones do not learn)
         """Learn from the batch, with the parameters before its gradient step (step 8)."""

@@ -159,10 +159,14 @@ class NegativeCache:
             drawn = draws.draw(batch, list(self.rows.values()), count)
         else:
             replace_head = draws.choose_head(batch)
-            asked = self._access([batch.key(side) for side in Side], model)
+            asked = self.access(batch, model)
             drawn = self.kernels.draw_by_score(batch, replace_head, asked, count)
         self._drawn = batch, drawn
         return drawn
+
+    def access(self, batch: Batch, model: Model | None) -> CacheAccess:
+        """Return the rows of triples whose keys are known, for a kernel."""
+        return self._access([batch.key(side) for side in Side], model)
 
     def update(self, batch: Batch, model: Model) -> None:
         """Refresh the rows of triples whose keys are known."""

@@ -5,9 +5,8 @@ import dataclasses
 from torch import Tensor
 
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.data.index import Side
 from nscaching.errors import UserError, flag
-from nscaching.kernels.batch import Batch, Negatives
+from nscaching.kernels import Batch, Negatives, Rivals
 from nscaching.models import Model
 from nscaching.samplers.base import SAMPLERS, Sampler
 from nscaching.samplers.cache import NegativeCache
@@ -20,17 +19,21 @@ class NSCaching(Sampler):
 
     one_side = True
     has_cache = True
+    has_rivals = True
     refreshing = True  # whether the rows of a batch are refreshed in this epoch
+    cache: NegativeCache | None = None
 
     def prepare(self, graph: KnowledgeGraph) -> Draws:
         config, entities = self.config, self.entities
+        if not config.cache.n1:  # a softmax with a tail alone
+            return super().prepare(graph)
         self.in_torch = config.cache.draw != "uniform"  # torch draws by score
         if config.cache.n1 > entities:
             raise UserError(
                 f"{flag('n1')} {config.cache.n1} is larger than the number of entities, "
                 f"{entities:,}; give a smaller {flag('n1')}"
             )
-        if self.count > config.cache.n1:
+        if self.count > config.cache.n1 and config.objective != "softmax":
             raise UserError(
                 f"{flag('negatives')} {self.count} is more than a cache holds, "
                 f"{flag('n1')} {config.cache.n1}; give fewer, or a larger {flag('n1')}"
@@ -52,11 +55,21 @@ class NSCaching(Sampler):
         return "refresh" if self.refreshing else "draw"
 
     def negatives(self, batch: Batch, model: Model) -> Negatives:
+        assert self.cache is not None
         return self.cache.draw(batch, model, self.count)
 
+    def rivals(self, batch: Batch, model: Model) -> Rivals:
+        tail = super().rivals(batch, model)
+        if self.cache is None:
+            return tail
+        access = self.cache.access(batch, model)
+        return dataclasses.replace(tail, cache=access, refreshing=self.refreshing)
+
     def update(self, batch: Batch, model: Model) -> None:
-        if self.refreshing:
+        """Refresh the rows of a batch; the scores of a softmax do so themselves."""
+        if self.refreshing and self.cache is not None and self.config.objective != "softmax":
             self.cache.update(batch, model)
 
     def state(self) -> dict[str, Tensor]:
-        return {f"{side.value}_cache": self.cache.rows[side] for side in Side}
+        rows = {} if self.cache is None else self.cache.rows
+        return {f"{side.value}_cache": ids for side, ids in rows.items()}

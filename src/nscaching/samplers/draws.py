@@ -75,6 +75,10 @@ class Draws:
     def random_entities(self, *shape: int) -> Tensor:
         return torch.randint(self.entities, shape, generator=self.random, device=self.device)
 
+    def tail(self, count: int) -> Tensor:
+        """Return different entities [count] for a softmax, or all where there are fewer."""
+        return self.kernels.tail(self.entities, count, self.seed, self.tick)
+
     def unknown_entities(self, batch: Batch, replace_head: Tensor, count: int) -> Tensor:
         """Draw entities [B, count] that make no training triple in place of head or tail."""
         chosen = torch.empty(len(batch), count, dtype=torch.int64, device=self.device)

@@ -15,6 +15,7 @@ class Uniform(Sampler):
 
     side: ClassVar[SideRule] = "uniform"
     one_side = True
+    has_rivals = True
     in_torch = False
 
     def negatives(self, batch: Batch, model: Model) -> Negatives:
@@ -42,6 +43,7 @@ class SelfAdversarial(Bernoulli):
     The k-th negative of a triple has the weight softmax(α·f)ₖ, a constant in the gradient.
     """
 
+    has_rivals = False
     has_weights = True
     usual_count = 64
 

@@ -58,7 +58,7 @@ class Statement:
         self.on_gpu = device.type != "cpu"
         self.device: Place = "GPU memory" if self.on_gpu else "memory"
         self.kernels = choose_kernels(config.kernels, device).name
-        self.model = self._build(config.model)
+        self.model = self._build(config.model, config.reciprocal)
         self.objective = choose_objective(config, self.model)
         one_side = self.sampler.one_side and self.objective not in ALL_ENTITIES
         steps = self.kernels if one_side else "reference"
@@ -88,10 +88,10 @@ class Statement:
         self.items = [item for item in items if item.bytes]
         self.places: list[Place] = list(dict.fromkeys(item.place for item in self.items))
 
-    def _build(self, name: str) -> Model:
+    def _build(self, name: str, reciprocal: bool = False) -> Model:
         try:
             with torch.device("meta"):  # shapes and no numbers
-                return build(name, self.graph, self.config.dim, self.config.norm)
+                return build(name, self.graph, self.config.dim, self.config.norm, reciprocal)
         except (NotImplementedError, RuntimeError, TypeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise UserError(f"the memory of model {name} cannot be computed: {reason}") from error
@@ -184,6 +184,9 @@ class Statement:
         config, batch = self.config, self.batch
         if self.objective in ALL_ENTITIES:
             steps = [self.learned.against_all(2 * batch, gradients=True)]
+        elif self.objective == "softmax":
+            cached = config.cache.n1 if self.sampler.has_cache else 0
+            steps = [self.learned.softmax(batch, cached, min(config.tail, self.model.entities))]
         else:
             steps = [self.learned.step(batch, 1 + self.negatives)]
         for generator in self.generators:
@@ -191,7 +194,7 @@ class Statement:
                 steps.append(generator.against_all(3 * batch, gradients=True))
             else:
                 steps.append(generator.step(batch, config.cache.n1))
-        if self.sampler.has_cache:
+        if self.sampler.has_cache and self.objective != "softmax":
             ready = self.learned.compiled and config.cache.candidate_rows == "float32"
             refresh = 0 if ready else 4 * self.learned.table
             if config.cache.draw != "uniform" or not self.compiled_refresh:

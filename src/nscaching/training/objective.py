@@ -22,6 +22,12 @@ def choose_objective(config: TrainConfig, model: Model | type[Model]) -> Objecti
     """Return the loss of the configuration; auto: by the model's family and the sampler."""
     if config.penalty_norm == "n3" and model.family != "semantic":
         raise UserError(f"{flag('penalty_norm')} n3 is for semantic matching models; give l2")
+    objective = _objective(config, model)
+    _check_settings_of_softmax(config, objective)
+    return objective
+
+
+def _objective(config: TrainConfig, model: Model | type[Model]) -> Objective:
     sampler = SAMPLERS.get(config.sampler)
     if config.objective == "auto":
         if not sampler.has_negatives:
@@ -29,8 +35,30 @@ def choose_objective(config: TrainConfig, model: Model | type[Model]) -> Objecti
         if model.family == "semantic":
             return "logistic"
         return "shifted" if sampler.has_weights else "margin"
+    if config.objective == "softmax" and not sampler.has_rivals:
+        able = [name for name in SAMPLERS.names() if SAMPLERS.get(name).has_rivals]
+        known = f"give {flag('sampler')} {', '.join(able[:-1])} or {able[-1]}"
+        raise UserError(f"{flag('objective')} softmax does not go with {config.sampler}: {known}")
     if sampler.has_negatives == (config.objective in ALL_ENTITIES):
         none, some = "no negatives: give {} none", "negatives: give a {}"
         uses = (none if sampler.has_negatives else some).format(flag("sampler"))
         raise UserError(f"{flag('objective')} {config.objective} uses {uses}")
     return config.objective
+
+
+# Settings that only some objectives look at, each with the value that changes nothing.
+OF_SOFTMAX: dict[str, tuple[object, tuple[Objective, ...]]] = {
+    "reciprocal": (False, ("softmax", "1vsall", "kvsall")),
+    "relation_weight": (0.0, ("softmax", "1vsall")),
+    "scale": (1.0, ("softmax", "1vsall")),
+}
+
+
+def _check_settings_of_softmax(config: TrainConfig, objective: Objective) -> None:
+    for name, (neutral, objectives) in OF_SOFTMAX.items():
+        if getattr(config, name) != neutral and objective not in objectives:
+            given = f"{flag(name)} goes with {flag('objective')} {' or '.join(objectives)}"
+            raise UserError(f"{given}, not with {objective}")
+    if objective == "softmax" and (config.negatives or config.filter_known):
+        what = flag("negatives") if config.negatives else flag("filter_known")
+        raise UserError(f"{flag('objective')} softmax draws no single negatives: leave out {what}")

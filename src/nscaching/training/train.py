@@ -208,14 +208,15 @@ def _check_resumable(folder: RunFolder, config: TrainConfig, epochs: int | None)
 
 
 def _read_starts(graph: KnowledgeGraph, config: TrainConfig) -> Starts:
-    def read(name: str, path: str, model: str) -> Parameters | None:
-        return warm_start(flag(name), path, graph, model, config.dim) if path else None
+    def read(name: str, path: str, model: str, reciprocal: bool) -> Parameters | None:
+        asked = graph, model, config.dim, reciprocal
+        return warm_start(flag(name), path, *asked) if path else None
 
     generated = SAMPLERS.get(config.sampler).has_generator
     path = config.gan.generator_pretrain if generated else ""
     return (
-        read("pretrain", config.pretrain, config.model),
-        read("generator_pretrain", path, config.gan.generator),
+        read("pretrain", config.pretrain, config.model, config.reciprocal),
+        read("generator_pretrain", path, config.gan.generator, False),
     )
 
 

@@ -13,7 +13,14 @@ from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import UserError
 from nscaching.evaluation.ranking import Queries, Ranks, metrics, rank
-from nscaching.kernels import AutogradLearner, KVsAll, Learning, choose_device, choose_kernels
+from nscaching.kernels import (
+    AutogradLearner,
+    KVsAll,
+    Learning,
+    Negatives,
+    choose_device,
+    choose_kernels,
+)
 from nscaching.kernels.codes import FORMS
 from nscaching.kernels.cpu.threads import torch_threads
 from nscaching.kernels.learner import Learner
@@ -121,7 +128,8 @@ class Trainer:
     def _step(self, rows: Tensor) -> None:
         batch = self.triples.batch(rows)
         negatives = self.sampler.sample(batch, self.model)  # Algorithm 2, steps 5 to 7
-        self.probes.record(rows, negatives)
+        if isinstance(negatives, Negatives):
+            self.probes.record(rows, negatives)
         self.sampler.update(batch, self.model)  # step 8, Algorithm 3
         self.learner.step(batch, negatives, self.meter.sums)  # steps 9 and 10
         self.probes.join()
@@ -194,8 +202,9 @@ class Trainer:
         return "; ".join(parts)
 
     def _new_model(self, start: Parameters | None, seed: int) -> Model:
-        model = build(self.config.model, self.graph, self.config.dim, self.config.norm)
-        model.prepare(self.graph)
+        config = self.config
+        model = build(config.model, self.graph, config.dim, config.norm, config.reciprocal)
+        model.prepare(self.graph.with_inverses() if model.reciprocal else self.graph)
         model.reset(Generator().manual_seed(seed))
         if start is not None:
             model.load_state_dict(start)
@@ -220,9 +229,11 @@ class Trainer:
             rows=config.optimizer == "row-adam",
             adagrad=config.optimizer == "adagrad",
             cubes=strength if cubes else 0.0,
+            scale=config.scale,
+            relation_weight=config.relation_weight,
         )
         if self.objective == "kvsall":
             return KVsAll(self.model, learning, self.kernels.distances, self.graph.train_index)
-        if self.objective == "1vsall" or self.sampler.one_side:
+        if self.objective in ("1vsall", "softmax") or self.sampler.one_side:
             return self.kernels.learner(self.model, learning)
         return AutogradLearner(self.model, learning)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from nscaching.kernels import random
 from nscaching.kernels.batch import Known
+from nscaching.kernels.caches import CacheAccess
 from nscaching.kernels.codes import FORMS, STRATEGIES
 from nscaching.kernels.compiled import CompiledKernels, shift_of
 from nscaching.kernels.cpu import rank as cpu_rank
@@ -14,7 +15,6 @@ from nscaching.kernels.cpu import refresh as cpu_refresh
 from nscaching.kernels.cpu.learner import NO_ROWS, NONE, Array, NumbaLearner
 from nscaching.kernels.cpu.threads import Threads
 from nscaching.kernels.optimizers import Learning
-from nscaching.kernels.reference import CacheAccess
 from nscaching.models import Form, Model
 
 COMPILING = event.TimingListener()  # type: ignore[no-untyped-call]

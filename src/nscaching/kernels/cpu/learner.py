@@ -9,6 +9,7 @@ from torch import Tensor
 
 from nscaching.data.index import Side
 from nscaching.kernels.batch import Batch, Negatives
+from nscaching.kernels.caches import Contrast
 from nscaching.kernels.compiled import CompiledLearner
 from nscaching.kernels.cpu import adam, candidates, forms, step
 from nscaching.kernels.cpu.threads import Threads
@@ -67,7 +68,8 @@ class NumbaLearner(CompiledLearner):
             self.g_entity = np.empty((gradients, size), np.float32)
             self.g_shift = np.empty(gradients if self.projection else 0, np.float32)
 
-    def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
+    def step(self, batch: Batch, negatives: Contrast, sums: Tensor) -> None:
+        assert isinstance(negatives, Negatives)
         self.current()
         n = len(batch)
         if self.is_single(negatives):

@@ -12,13 +12,14 @@ from torch import Tensor
 from nscaching.data.index import Side
 from nscaching.kernels import random
 from nscaching.kernels.batch import Batch, Known, Negatives
+from nscaching.kernels.caches import CacheAccess, CacheSide
 from nscaching.kernels.codes import STRATEGIES
 from nscaching.kernels.compiled import CompiledKernels, shift_of
 from nscaching.kernels.gpu import draw, forms, rank, refresh
 from nscaching.kernels.gpu.learner import TritonLearner, scoring
 from nscaching.kernels.gpu.random import fill
 from nscaching.kernels.optimizers import Learning
-from nscaching.kernels.reference import CacheAccess, CacheSide, Step
+from nscaching.kernels.reference import Step
 from nscaching.models import MODULI, Form, Model
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -234,6 +235,7 @@ class TritonKernels(CompiledKernels[TritonLearner]):
     def score_all(self, model: Model, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         if model.form is not Form.SHIFTED or model.entity.dtype != torch.float32:
             return super().score_all(model, side, anchor, relation)
+        side, relation = model.asked(side, relation)
         query, direction = model.query(side, anchor, relation), model.direction(relation)
         rows, shift = model.table(), shift_of(model)
         # Every relation shifts every row: how far, and to which length, follows from products.

@@ -8,6 +8,7 @@ import triton
 from torch import Tensor
 
 from nscaching.kernels.batch import Batch, Negatives
+from nscaching.kernels.caches import Contrast
 from nscaching.kernels.codes import COMPLEX, FORMS
 from nscaching.kernels.compiled import CompiledLearner
 from nscaching.kernels.gpu import adam, candidates, step
@@ -110,7 +111,8 @@ class TritonLearner(CompiledLearner):
             self.rounded = self.rows.bfloat16()
         return self.rounded
 
-    def step(self, batch: Batch, negatives: Negatives, sums: Tensor) -> None:
+    def step(self, batch: Batch, negatives: Contrast, sums: Tensor) -> None:
+        assert isinstance(negatives, Negatives)
         self.current()
         if len(batch) > len(self.losses):
             self.losses, self.teachings = (self.rows.new_zeros(len(batch)) for _ in range(2))

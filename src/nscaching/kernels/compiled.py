@@ -9,13 +9,17 @@ from torch import Tensor
 
 from nscaching.kernels.batch import Batch, Known, Negatives
 from nscaching.kernels.caches import CacheAccess
-from nscaching.kernels.codes import FORMS, KINDS, TRANSD, TRANSH
+from nscaching.kernels.codes import FORMS, GIVEN, KINDS, TRANSD, TRANSH
 from nscaching.kernels.learner import Learner
 from nscaching.kernels.losses import losses
 from nscaching.kernels.optimizers import Learning
 from nscaching.kernels.reference import Kernels
 from nscaching.kernels.state import State, join, part
 from nscaching.models import Form, Model
+
+
+WITH_NEGATIVES = ("margin", "logistic", "shifted")
+MOST_NUMBERS = 1 << 13  # of a row that kernels hold at once: not RESCAL's matrices
 
 
 class CompiledLearner(Learner):
@@ -29,9 +33,11 @@ class CompiledLearner(Learner):
     steps: int
 
     def __init__(self, model: Model, learning: Learning) -> None:
-        self.model, self.learning, self.kind = model, learning, KINDS[type(model)]
+        self.model, self.learning = model, learning
+        self.kind = KINDS.get(type(model), GIVEN)
         self.tables = {name: table.detach() for name, table in model.named_parameters()}
-        self.means = {name: torch.zeros_like(table) for name, table in self.tables.items()}
+        moved = {} if learning.adagrad else self.tables  # by their momentum too
+        self.means = {name: torch.zeros_like(table) for name, table in moved.items()}
         self.squares = {name: torch.zeros_like(table) for name, table in self.tables.items()}
         self.unit = model.normalized
         self.vectors = {
@@ -83,7 +89,9 @@ class CompiledLearner(Learner):
                 self.vectors[name].copy_(state[f"ready.{name}"])
 
     def table_and_moments(self, name: str) -> tuple[Tensor, Tensor, Tensor]:
-        return self.tables[name], self.means[name], self.squares[name]
+        """Return a table with the moments of its gradients; Adagrad has no use for the mean."""
+        squares = self.squares[name]
+        return self.tables[name], self.means.get(name, squares), squares
 
     def is_single(self, negatives: Negatives) -> bool:
         """Say whether the loops for a single negative, which make one pass, can be used."""
@@ -123,10 +131,17 @@ class CompiledKernels(Kernels, Generic[L]):
     def new_learner(self, model: Model, learning: Learning) -> L:
         """Return a learner whose steps are compiled."""
 
+    @abstractmethod
+    def new_softmax_learner(self, model: Model, learning: Learning) -> L:
+        """Return a learner whose steps of the cached softmax are compiled."""
+
     def learner(self, model: Model, learning: Learning) -> Learner:
-        if not (is_compiled(model) and learning.compiled):
+        if learning.objective == "softmax" and has_queries(model):
+            self._learner = self.new_softmax_learner(model, learning)
+        elif learning.objective in WITH_NEGATIVES and is_compiled(model):
+            self._learner = self.new_learner(model, learning)
+        else:
             return super().learner(model, learning)
-        self._learner = self.new_learner(model, learning)
         return self._learner
 
     def scorer(self, model: Model, learning: Learning) -> Learner:
@@ -182,6 +197,12 @@ class CompiledKernels(Kernels, Generic[L]):
 
 def is_compiled(model: Model) -> bool:
     return type(model) in KINDS and model.entity.dtype == torch.float32
+
+
+def has_queries(model: Model) -> bool:
+    """Say whether candidates meet query vectors in a form that compiled softmaxes know."""
+    plain = model.form in (Form.DOT, Form.DISTANCE) and model.entity.dtype == torch.float32
+    return plain and model.relation.shape[1] <= MOST_NUMBERS
 
 
 def shift_of(model: Model) -> Tensor | None:

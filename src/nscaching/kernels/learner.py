@@ -73,7 +73,8 @@ class AutogradLearner(Learner):
         loss, teaching = self.loss(batch, negatives)
         total = loss.sum()
         if self.learning.cubes:
-            total = total + self.learning.cubes * self._cubes(batch)
+            triple = batch.head, batch.relation, batch.tail
+            total = total + self.learning.cubes * cubes(self.model, *triple)
         self.optimizer.zero_grad()
         total.backward()
         with torch.no_grad():
@@ -119,19 +120,35 @@ class AutogradLearner(Learner):
         groups = optimizer.state_dict()["param_groups"]
         optimizer.load_state_dict({"state": tables, "param_groups": groups})
 
-    def _cubes(self, batch: Batch) -> Tensor:
-        """Return Σ |h|³ + |r|³ + |t|³ of the triples (Lacroix et al., 2018).
 
-        With reciprocal relations, |r|³ is the mean of the relation's and its inverse's.
-        """
+def cubes(model: Model, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+    """Return Σ |h|³ + |r|³ + |t|³ of triples (Lacroix et al., 2018).
 
-        def cubes(rows: Tensor) -> Tensor:
-            return self.model.moduli(rows).pow(3).sum()
+    With reciprocal relations, |r|³ is the mean of the relation's and its inverse's.
+    """
 
-        head, tail = (cubes(self.model.entity_rows(ids)) for ids in (batch.head, batch.tail))
-        asked = (self.model.asked(side, batch.relation)[1] for side in Side)
-        inverse, relation = (cubes(self.model.relation_rows(ids)) for ids in asked)
-        return head + tail + (relation + inverse) / 2
+    def sizes(rows: Tensor) -> Tensor:
+        return model.moduli(rows).pow(3).sum()
+
+    of_head, of_tail = (sizes(model.entity_rows(ids)) for ids in (head, tail))
+    asked = (model.asked(side, relation)[1] for side in Side)
+    inverse, direct = (sizes(model.relation_rows(ids)) for ids in asked)
+    return of_head + of_tail + (direct + inverse) / 2
+
+
+def relation_losses(
+    model: Model, head: Tensor, relation: Tensor, tail: Tensor, scale: float
+) -> Tensor:
+    """Return −log p(r | h, t) [B], with reciprocal relations also −log p(r⁻¹ | t, h).
+
+    Relation prediction as a second task (Chen et al., 2021).
+    """
+    losses = []
+    for side in Side if model.reciprocal else (Side.TAIL,):
+        scores = scale * model.score_relations(*side.query(head, tail))
+        wanted = model.asked(side, relation)[1]
+        losses.append(F.cross_entropy(scores, wanted, reduction="none"))
+    return torch.stack(losses).sum(0)
 
 
 class AllEntities(AutogradLearner):
@@ -149,24 +166,10 @@ class AllEntities(AutogradLearner):
 
     def loss(self, batch: Batch, negatives: Contrast) -> tuple[Tensor, Tensor]:
         loss = torch.stack([self.loss_of(side, batch, negatives) for side in Side]).sum(0)
-        if self.learning.relation_weight:
-            loss = loss + self.learning.relation_weight * self._loss_of_relations(batch)
+        if weight := self.learning.relation_weight:
+            triple = batch.head, batch.relation, batch.tail
+            loss = loss + weight * relation_losses(self.model, *triple, self.learning.scale)
         return loss, loss > LOGISTIC_ZERO
-
-    def _loss_of_relations(self, batch: Batch) -> Tensor:
-        """Return −log p(r | h, t) [B], with reciprocal relations also −log p(r⁻¹ | t, h).
-
-        Relation prediction as a second task (Chen et al., 2021).
-        """
-        losses = []
-        for side in Side if self.model.reciprocal else (Side.TAIL,):
-            _, relation = self.model.asked(side, batch.relation)
-            scores = self.model.score_relations(*side.query(batch.head, batch.tail))
-            losses.append(self._softmax_loss(scores, relation))
-        return torch.stack(losses).sum(0)
-
-    def _softmax_loss(self, scores: Tensor, answer: Tensor) -> Tensor:
-        return F.cross_entropy(self.learning.scale * scores, answer, reduction="none")
 
 
 class OneVsAll(AllEntities):
@@ -175,7 +178,7 @@ class OneVsAll(AllEntities):
     def loss_of(self, side: Side, batch: Batch, negatives: Contrast) -> Tensor:
         anchor, answer = side.query(batch.head, batch.tail)
         scores = self.model.score_all(side, anchor, batch.relation, self.distances)
-        return self._softmax_loss(scores, answer)
+        return F.cross_entropy(self.learning.scale * scores, answer, reduction="none")
 
 
 class KVsAll(AllEntities):

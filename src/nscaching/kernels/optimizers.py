@@ -10,6 +10,7 @@ from nscaching.kernels.losses import Objective
 from nscaching.models import Model
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's, as its authors recommend
+ADAGRAD_EPSILON = 1e-10
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,6 @@ class Learning:
     cubes: float = 0.0  # the nuclear 3-norm penalty λ, on the vectors of each triple
     scale: float = 1.0  # the softmax takes scores times this
     relation_weight: float = 0.0  # of the softmax over the relations of (h, ?, t)
-
-    @property
-    def compiled(self) -> bool:
-        return self.objective in ("margin", "logistic", "shifted") and not self.adagrad
 
 
 class RowAdam(torch.optim.Optimizer):
@@ -76,7 +73,7 @@ def new_optimizer(model: Model, learning: Learning) -> torch.optim.Optimizer:
     if learning.rows:
         return RowAdam(tables, lr)
     if learning.adagrad:
-        return torch.optim.Adagrad(tables, lr)
+        return torch.optim.Adagrad(tables, lr, eps=ADAGRAD_EPSILON)
     return torch.optim.Adam(tables, lr, BETAS, EPSILON, fused=True, capturable=model.entity.is_cuda)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import torch
 import torch.nn.functional as F
@@ -96,6 +97,13 @@ class Model(nn.Module, ABC):
         """Score every relation, inverses too, between heads [B] and tails [B] → [B, relations]."""
         every = torch.arange(self.relations, device=head.device)
         return self.score(head.unsqueeze(1), every.unsqueeze(0), tail.unsqueeze(1))
+
+    def with_rows(self, entity: Tensor, relation: Tensor) -> Self:
+        """Return this model with other rows in its two tables, of unit length where it asks so."""
+        other = copy.copy(self)
+        other._parameters = {**self._parameters, "entity": entity, "relation": relation}  # type: ignore[dict-item]
+        other.normalized = ()  # type: ignore[misc]  # of the copy alone
+        return other
 
     # The query form.
 

@@ -36,6 +36,9 @@ class NumbaKernels(CompiledKernels[NumbaLearner]):
     def new_learner(self, model: Model, learning: Learning) -> NumbaLearner:
         return NumbaLearner(model, learning, self.threads)
 
+    def new_softmax_learner(self, model: Model, learning: Learning) -> NumbaLearner:
+        raise NotImplementedError
+
     def refresh_compiled(self, asked: CacheAccess, learner: NumbaLearner | None) -> None:
         model, settings, rounding = asked.model, asked.settings, self.rounding(asked.settings)
         rows: Tensor | Array

@@ -1,4 +1,4 @@
-"""Adam, and the sums of a step, compiled for GPUs."""
+"""Adam and Adagrad, and the sums of a step, compiled for GPUs."""
 
 import triton
 import triton.language as tl
@@ -9,18 +9,27 @@ from nscaching.kernels.gpu.step import UNITS
 # Shares of the new gradient in its mean and of its square in the mean square; β₂; ε.
 FRESH_1, FRESH_2 = (tl.constexpr(1 - beta) for beta in optimizers.BETAS)
 BETA_2, EPSILON = tl.constexpr(optimizers.BETAS[1]), tl.constexpr(optimizers.EPSILON)
+ADAGRAD_EPSILON = tl.constexpr(optimizers.ADAGRAD_EPSILON)
 
 
 @triton.jit
-def move(row, g, table, mean, square, at, inside, moving, size, root, decay):
-    """Let Adam move the ``moving`` rows of a table, in place; return all rows as they are then."""
-    m, v = tl.load(mean + at, inside, 0.0), tl.load(square + at, inside, 0.0)
+def move(
+    row, g, table, mean, square, at, inside, moving, size, root, lr, decay, ADAGRAD: tl.constexpr
+):  # fmt: skip
+    """Move the ``moving`` rows of a table, in place; return all rows as they are then."""
+    v = tl.load(square + at, inside, 0.0)
     g = g + decay * row
-    m += FRESH_1 * (g - m)
-    v = BETA_2 * v + FRESH_2 * g * g
-    row = tl.where(moving, row - size * m / (tl.sqrt(v) * root + EPSILON), row)
+    if ADAGRAD:
+        v += g * g
+        change = lr * g / (tl.sqrt(v) + ADAGRAD_EPSILON)
+    else:
+        m = tl.load(mean + at, inside, 0.0)
+        m += FRESH_1 * (g - m)
+        v = BETA_2 * v + FRESH_2 * g * g
+        change = size * m / (tl.sqrt(v) * root + EPSILON)
+        tl.store(mean + at, m, moving)
+    row = tl.where(moving, row - change, row)
     tl.store(table + at, row, moving)
-    tl.store(mean + at, m, moving)
     tl.store(square + at, v, moving)
     return row
 
@@ -32,6 +41,7 @@ def adam(
     touched, powers, partial, first, lr, decay, N,
     D: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, UNIT: tl.constexpr,
     SHIFTED: tl.constexpr, ROUNDED: tl.constexpr, ROWS_ONLY: tl.constexpr, LAST: tl.constexpr,
+    ADAGRAD: tl.constexpr,
 ):  # fmt: skip
     """Move some rows of a table by the sums of their gradients, which are set back to zero.
 
@@ -75,7 +85,7 @@ def adam(
     total += tl.sum(tl.sum(g * g, 1), 0)
     tl.store(partial + first + tl.program_id(0), total)
     moving = inside & some[:, None] if ROWS_ONLY else inside
-    p = move(p, g, table, mean, square, at, inside, moving, size, root, decay)
+    p = move(p, g, table, mean, square, at, inside, moving, size, root, lr, decay, ADAGRAD)
     if UNIT:
         p *= (1.0 / tl.maximum(tl.sqrt(tl.sum(p * p, 1)), 1e-12))[:, None]
         tl.store(normalized + at, p, moving)
@@ -85,7 +95,7 @@ def adam(
         moving_w = inside & (by_shift != 0)[:, None] if ROWS_ONLY else inside
         w = move(
             w, g_w, projection, projection_mean, projection_square, at, inside, moving_w,
-            size, root, decay,
+            size, root, lr, decay, ADAGRAD,
         )  # fmt: skip
         tl.store(shift + n, tl.sum(p * w, 1), mark if ROWS_ONLY else there)
 

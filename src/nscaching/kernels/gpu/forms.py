@@ -5,10 +5,9 @@ import triton.language as tl
 
 from nscaching.kernels import codes
 
-# GIVEN: a model without its own kernels gives its query vectors.
 DISTMULT, COMPLEX = tl.constexpr(codes.DISTMULT), tl.constexpr(codes.COMPLEX)
 TRANSE, TRANSH, TRANSD = (tl.constexpr(c) for c in (codes.TRANSE, codes.TRANSH, codes.TRANSD))
-GIVEN = tl.constexpr(5)
+GIVEN = tl.constexpr(codes.GIVEN)
 
 
 @triton.jit

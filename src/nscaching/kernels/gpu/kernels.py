@@ -15,9 +15,10 @@ from nscaching.kernels.batch import Batch, Known, Negatives
 from nscaching.kernels.caches import CacheAccess, CacheSide
 from nscaching.kernels.codes import STRATEGIES
 from nscaching.kernels.compiled import CompiledKernels, shift_of
-from nscaching.kernels.gpu import draw, forms, rank, refresh
+from nscaching.kernels.gpu import draw, forms, rank, refresh, softmax
 from nscaching.kernels.gpu.learner import TritonLearner, scoring
 from nscaching.kernels.gpu.random import fill
+from nscaching.kernels.gpu.softmax_learner import TritonSoftmax
 from nscaching.kernels.optimizers import Learning
 from nscaching.kernels.reference import Step
 from nscaching.models import MODULI, Form, Model
@@ -113,6 +114,9 @@ class TritonKernels(CompiledKernels[TritonLearner]):
     def new_learner(self, model: Model, learning: Learning) -> TritonLearner:
         return TritonLearner(model, learning)
 
+    def new_softmax_learner(self, model: Model, learning: Learning) -> TritonLearner:
+        return TritonSoftmax(model, learning, self)
+
     def capture(self, step: Step, phase: Callable[[], object] | None) -> Step:
         return step if phase is None or INTERPRETED else Replay(step, phase)
 
@@ -154,6 +158,16 @@ class TritonKernels(CompiledKernels[TritonLearner]):
             COIN=random.COIN, ENTITY=random.ENTITY, SLOT=random.SLOT, BLOCK=block, num_warps=4,
         )  # fmt: skip
         return Negatives(head.unsqueeze(1), tail.unsqueeze(1), replace_head)
+
+    def tail(self, entities: int, count: int, seed: int, tick: Tensor) -> Tensor:
+        if count >= entities:
+            return super().tail(entities, count, seed, tick)
+        out, block = torch.empty(count, dtype=torch.int64, device=tick.device), 128
+        softmax.tail[(triton.cdiv(count, block),)](
+            self.seeds(seed, tick.device), tick, out, entities, count, entities // count,
+            PURPOSE=random.TAIL, BLOCK=block,
+        )  # fmt: skip
+        return out
 
     def bits(self, purpose: int, seed: int, tick: Tensor, rows: int, count: int = 1) -> Tensor:
         size, block = rows * count, 1024
@@ -200,7 +214,7 @@ class TritonKernels(CompiledKernels[TritonLearner]):
             shape = scoring(model, count, rows.shape[1], forms.GIVEN.value, shift is not None)
             rows = rows.bfloat16() if rounded else rows
         for cache, key in zip(asked.sides, asked.keys, strict=True):
-            owner, n = self._owner(cache), len(key)
+            owner, n = self.owner(cache), len(key)
             query = direction = rows
             weight = None
             if learner is None:
@@ -210,7 +224,7 @@ class TritonKernels(CompiledKernels[TritonLearner]):
                 if model.form is Form.SHIFTED:
                     direction = model.direction(relation).contiguous()
                 weight = model.weight_of(relation)
-            refresh.claim[(triton.cdiv(n, 256),)](key, owner, n, BLOCK=256)
+            refresh.claim[(triton.cdiv(n, 256),)](key, owner, n, 0, BLOCK=256)
             refresh.refresh[(n,)](
                 key, owner, cache.ids, cache.anchor, cache.relation,
                 self.seeds(seed, tick.device), tick, rows, *tables, query, direction,
@@ -221,7 +235,8 @@ class TritonKernels(CompiledKernels[TritonLearner]):
                 FRESH=random.FRESH[cache.side], NOISE=random.NOISE[cache.side], **shape,
             )  # fmt: skip
 
-    def _owner(self, cache: CacheSide) -> Tensor:
+    def owner(self, cache: CacheSide) -> Tensor:
+        """Return memory [keys] in which the positions of a batch claim their keys."""
         keys = len(cache.ids)
         if len(self._owners.get(cache.side, ())) < keys:
             self._owners[cache.side] = torch.empty(keys, dtype=torch.int32, device=cache.ids.device)

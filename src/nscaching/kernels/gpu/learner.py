@@ -72,10 +72,12 @@ class TritonLearner(CompiledLearner):
         self.betas = torch.tensor(BETAS, dtype=torch.float64, device=device)
         self.powers = torch.ones(2, dtype=torch.float64, device=device)  # β₁ᵗ, β₂ᵗ
         # A program moves some rows; their partial sums of squares follow one another.
-        self.block = triton.next_power_of_2(self.rows.shape[1])
-        self.at_once = max(1, 1024 // self.block)
+        self.at_once = {
+            name: max(1, 1024 // triton.next_power_of_2(table.shape[1]))
+            for name, table in self.tables.items()
+        }
         self.programs = {
-            name: triton.cdiv(len(self.tables[name]), self.at_once) for name in self.gradients
+            name: triton.cdiv(len(self.tables[name]), self.at_once[name]) for name in self.gradients
         }
         self.partial = torch.zeros(sum(self.programs.values()), device=device)
         self.losses = self.teachings = torch.empty(0, device=device)
@@ -135,10 +137,13 @@ class TritonLearner(CompiledLearner):
                 float(self.learning.cubes), **shape,
             )  # fmt: skip
         self._move(len(batch))
+        self._finish(len(batch), sums)
+
+    def _finish(self, n: int, sums: Tensor) -> None:
         partial = self.partial
         if len(partial) > MOST_PARTIAL:
             partial = partial.sum(0, dtype=torch.float64, keepdim=True)
-        sizes = len(batch), len(partial)
+        sizes = n, len(partial)
         adam.finish[(1,)](self.losses, self.teachings, partial, sums, *sizes, num_warps=8)
 
     def _add_gradients(
@@ -181,20 +186,23 @@ class TritonLearner(CompiledLearner):
 
     def _move(self, n: int) -> None:
         self.powers *= self.betas
-        decay = self.learning.weight_decay * n
+        decay, adagrad = self.learning.weight_decay * n, self.learning.adagrad
+        # Adagrad has no momentum: a row without a gradient stays, unless its weights decay.
+        rows_only = self.learning.rows or (adagrad and not self.learning.weight_decay)
         first, last = 0, list(self.programs)[-1]
         for name, programs in self.programs.items():
             shifted = bool(self.projection) and name == "entity"
             rounding = name == "entity" and self.rounded is not None
-            projection = self.projection if shifted else name
+            projection, size = self.projection if shifted else name, self.tables[name].shape[1]
             adam.adam[(programs,)](
                 *self.table_and_moments(name), self.gradients[name], self.vectors[name],
                 self.rounded if rounding else self.vectors[name],
                 *self.table_and_moments(projection), self.shift, self.g_shift,
                 self.touched["entity" if name == "entity" else "relation"],
                 self.powers, self.partial, first, self.learning.lr, decay,
-                len(self.tables[name]), D=self.rows.shape[1], BLOCK=self.block, ROWS=self.at_once,
-                UNIT=name in self.unit, SHIFTED=shifted, ROUNDED=rounding,
-                ROWS_ONLY=self.learning.rows, LAST=name in ("entity", last), num_warps=4,
+                len(self.tables[name]), D=size, BLOCK=triton.next_power_of_2(size),
+                ROWS=self.at_once[name], UNIT=name in self.unit, SHIFTED=shifted,
+                ROUNDED=rounding, ROWS_ONLY=rows_only, LAST=name in ("entity", last),
+                ADAGRAD=adagrad, num_warps=4,
             )  # fmt: skip
             first += programs

@@ -22,8 +22,13 @@ def mix(x):
 @triton.jit
 def start_of(seeds, purpose, tick):
     """Return the start of one purpose's numbers; seeds [purposes] are mixed already."""
+    return start_at(seeds, purpose, tl.load(tick))
+
+
+@triton.jit
+def start_at(seeds, purpose, number):
     seed = tl.load(seeds + purpose).to(tl.uint32)
-    return mix(seed + tl.load(tick).to(tl.uint32) * STEP_TICK)
+    return mix(seed + number.to(tl.uint32) * STEP_TICK)
 
 
 @triton.jit

@@ -8,11 +8,14 @@ from nscaching.kernels.gpu.scores import scores
 
 
 @triton.jit
-def claim(key, owner, B, BLOCK: tl.constexpr):
-    """Choose one owner among the positions that share a key; any owner refreshes alike."""
+def claim(key, owner, B, first, BLOCK: tl.constexpr):
+    """Choose one owner among the positions that share a key, counted from ``first``.
+
+    Any owner refreshes alike.
+    """
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     k = tl.load(key + i, i < B, -1)
-    tl.store(owner + k, i, (i < B) & (k >= 0))
+    tl.store(owner + k, first + i, (i < B) & (k >= 0))
 
 
 @triton.jit

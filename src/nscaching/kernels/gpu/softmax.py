@@ -1,0 +1,309 @@
+"""The cached softmax compiled for GPUs: queries, their candidates, weights, and the new cache."""
+
+import triton
+import triton.language as tl
+
+from nscaching.kernels import random
+from nscaching.kernels.gpu.forms import COMPLEX, DISTMULT, conj_times, times
+from nscaching.kernels.gpu.random import bits, gumbel, start_at, start_of, stream_of
+from nscaching.kernels.gpu.rank import MODULI
+from nscaching.kernels.gpu.scores import scores
+from nscaching.kernels.gpu.step import add_whole
+
+SHUFFLES = tl.constexpr(random.SHUFFLES)
+LAST = tl.constexpr(2147483647)  # larger than any id
+
+
+@triton.jit
+def tail(seeds, tick, out, E, K, PARTS, PURPOSE: tl.constexpr, BLOCK: tl.constexpr):
+    """Write the tail [K] of a step: a part of a random order, which lasts for PARTS steps."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    step = tl.load(tick)
+    start = start_at(seeds, PURPOSE, step // PARTS)
+    place = (step % PARTS * K + i).to(tl.int32)
+    zero = tl.zeros([BLOCK], tl.int32)
+    for each in range(SHUFFLES):
+        stream = stream_of(start, zero + each)
+        pivot = tl.umulhi(bits(stream, zero), tl.full([BLOCK], E, tl.uint32)).to(tl.int32)
+        partner = pivot - place
+        partner = tl.where(partner < 0, partner + E, partner)
+        coin = bits(stream, 1 + tl.maximum(place, partner)) >> 31
+        place = tl.where(coin == 1, partner, place)
+    tl.store(out + i, place.to(tl.int64), i < K)
+
+
+@triton.jit
+def ask(
+    anchor, relation, rows, relations, query, OF_HEADS,
+    D: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr,
+):  # fmt: skip
+    """Make the query [D] of an anchor and a relation; the first OF_HEADS ask for heads."""
+    i = tl.program_id(0).to(tl.int64)
+    a, r = tl.load(anchor + i) * D, tl.load(relation + i) * D
+    sign = tl.where(i < OF_HEADS, -1.0, 1.0)
+    HALF: tl.constexpr = D // 2
+    d = tl.arange(0, BLOCK)
+    inside = d < (HALF if KIND == COMPLEX else D)
+    A = tl.load(rows + a + d, inside, 0.0)
+    R = tl.load(relations + r + d, inside, 0.0)
+    if KIND == DISTMULT:
+        Q = A * R
+    elif KIND == COMPLEX:
+        A_im = tl.load(rows + a + HALF + d, inside, 0.0)
+        R_im = sign * tl.load(relations + r + HALF + d, inside, 0.0)
+        Q, Q_im = times(A, A_im, R, R_im)
+        tl.store(query + i * D + HALF + d, Q_im, inside)
+    else:
+        Q = A + sign * R
+    tl.store(query + i * D + d, Q, inside)
+
+
+@triton.jit
+def ask_back(
+    anchor, relation, by_query, rows, relations, g_rows, g_relations, touched, relation_touched,
+    cubes, OF_HEADS,
+    D: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr,
+):  # fmt: skip
+    """Take the gradient by a query back to anchor and relation.
+
+    With the penalty of cubes, λ·|a|³ + λ/2·|r|³: each triple has two queries.
+    """
+    i = tl.program_id(0).to(tl.int64)
+    a_id, r_id = tl.load(anchor + i), tl.load(relation + i)
+    a, r = a_id * D, r_id * D
+    sign = tl.where(i < OF_HEADS, -1.0, 1.0)
+    HALF: tl.constexpr = D // 2
+    d = tl.arange(0, BLOCK)
+    inside = d < (HALF if KIND == COMPLEX else D)
+    A = tl.load(rows + a + d, inside, 0.0)
+    R = tl.load(relations + r + d, inside, 0.0)
+    W = tl.load(by_query + i * D + d, inside, 0.0)
+    if KIND == COMPLEX:
+        A_im = tl.load(rows + a + HALF + d, inside, 0.0)
+        R_im = tl.load(relations + r + HALF + d, inside, 0.0)
+        W_im = tl.load(by_query + i * D + HALF + d, inside, 0.0)
+        by_a, by_a_im = conj_times(R, sign * R_im, W, W_im)
+        by_r, by_r_im = conj_times(A, A_im, W, W_im)
+        of_a = 3 * cubes * tl.sqrt(A * A + A_im * A_im)
+        of_r = 1.5 * cubes * tl.sqrt(R * R + R_im * R_im)
+        by_r_im = sign * by_r_im + of_r * R_im
+        add_whole(g_rows + a + HALF + d, by_a_im + of_a * A_im, inside)
+        add_whole(g_relations + r + HALF + d, by_r_im, inside)
+    else:
+        of_a, of_r = 3 * cubes * tl.abs(A), 1.5 * cubes * tl.abs(R)
+        if KIND == DISTMULT:
+            by_a, by_r = W * R, W * A
+        else:
+            by_a, by_r = W, sign * W
+    add_whole(g_rows + a + d, by_a + of_a * A, inside)
+    add_whole(g_relations + r + d, by_r + of_r * R, inside)
+    tl.store(touched + a_id, 1)
+    tl.store(relation_touched + r_id, 1)
+
+
+@triton.jit
+def head(
+    answer, head_key, tail_key, head_ids, tail_ids, query, rows, candidates, out, B,
+    N1: tl.constexpr, C: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr,
+    KIND: tl.constexpr, FORM: tl.constexpr, NORM: tl.constexpr, UNIT: tl.constexpr,
+    HAS_SHIFT: tl.constexpr,
+):  # fmt: skip
+    """Write answer and cached entities of a query to candidates [2B, 1 + N1], scores to out."""
+    i = tl.program_id(0).to(tl.int64)
+    lane = tl.arange(0, C)
+    valid = lane <= N1
+    place = tl.full([C], 0, tl.int64) + tl.load(answer + i)
+    if N1 > 0:
+        cached = (lane >= 1) & valid
+        if i < B:
+            ids = tl.load(head_ids + tl.load(head_key + i) * N1 + lane - 1, cached, 0)
+        else:
+            ids = tl.load(tail_ids + tl.load(tail_key + i - B) * N1 + lane - 1, cached, 0)
+        place = tl.where(cached, ids.to(tl.int64), place)
+    value = scores(
+        place, valid, i, 0, 0, 1.0, rows, rows, rows, rows, rows, query, rows,
+        C, D, CHUNK, KIND, FORM, NORM, UNIT, HAS_SHIFT,
+    )  # fmt: skip
+    tl.store(candidates + i * (1 + N1) + lane, place.to(tl.int32), valid)
+    tl.store(out + i * (1 + N1) + lane, value, valid)
+
+
+@triton.jit
+def weigh(
+    candidates, slopes, tail_ids, tail_slopes, weights, losses,
+    head_key, tail_key, head_owner, tail_owner, head_cache, tail_cache, seeds, tick,
+    B, K, scale, log_weight, temperature, negligible,
+    N1: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr, SEARCH: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr, REFRESH: tl.constexpr, STRATEGY: tl.constexpr,
+    HEAD_NOISE: tl.constexpr, TAIL_NOISE: tl.constexpr,
+):  # fmt: skip
+    """Turn the scores of a query's candidates into its loss and the slopes of the loss.
+
+    slopes [2B, 1 + N1] and tail_slopes [2B, K] hold scores at first. The first candidate is the
+    answer; the others are in ascending order, so that a search of SEARCH halvings finds which of
+    the tail are cached. Where the cache is refreshed, the best become the row of the query's key.
+    """
+    i = tl.program_id(0).to(tl.int64)
+    lane = tl.arange(0, C)
+    k = tl.arange(0, BLOCK)
+    candidates += i * (1 + N1)
+    slopes += i * (1 + N1)
+    tail_slopes += i * K
+    w = scale
+    if HAS_WEIGHT:
+        w *= tl.load(weights + i)
+    answer = tl.load(candidates)
+    true = w * tl.load(slopes)
+    cached = (lane >= 1) & (lane <= N1)
+    c = tl.load(candidates + lane, cached, LAST)
+    value = w * tl.load(slopes + lane, cached, 0.0)
+    there = k < K
+    u = tl.load(tail_ids + k, there, LAST).to(tl.int32)
+    tail_value = w * tl.load(tail_slopes + k, there, 0.0)
+    if N1 > 0:
+        low = tl.zeros([BLOCK], tl.int32)
+        for step in tl.static_range(SEARCH):
+            half: tl.constexpr = 1 << (SEARCH - 1 - step)
+            probe = tl.load(candidates + 1 + low + half, there & (low + half < N1), LAST)
+            low = tl.where(there & (probe <= u), low + half, low)
+        there = there & (tl.load(candidates + 1 + low, there, LAST) != u)
+    tl.debug_barrier()  # all warps have read the scores
+
+    v = tl.where(cached & (c != answer), value, float("-inf"))
+    v_tail = tl.where(there & (u != answer), tail_value + log_weight, float("-inf"))
+    most = tl.maximum(tl.maximum(tl.max(v, 0), tl.max(v_tail, 0)), true)
+    e, e_tail = tl.exp(v - most), tl.exp(v_tail - most)
+    others = tl.sum(e, 0) + tl.sum(e_tail, 0)
+    total = others + tl.exp(true - most)
+    tl.store(losses + i, most - true + tl.log(total))
+    e = tl.where(e > negligible * others, e, 0.0)
+    slope = tl.where(lane == 0, -others, e) * (w / total)
+    tl.store(slopes + lane, slope, lane <= N1)
+    tl.store(tail_slopes + k, e_tail * (w / total), k < K)
+
+    if REFRESH:
+        if i < B:
+            key = tl.load(head_key + i)
+            mine = tl.load(head_owner + key) == i
+            row = head_cache + key * N1
+        else:
+            key = tl.load(tail_key + i - B)
+            mine = tl.load(tail_owner + key) == i
+            row = tail_cache + key * N1
+        if mine:
+            if STRATEGY == 0:
+                value = value / temperature
+                tail_value = tail_value / temperature
+            if STRATEGY != 1:
+                if i < B:
+                    stream = stream_of(start_of(seeds, HEAD_NOISE, tick), key)
+                else:
+                    stream = stream_of(start_of(seeds, TAIL_NOISE, tick), key)
+                noise, tail_noise = gumbel(bits(stream, c)), gumbel(bits(stream, u))
+                if STRATEGY == 0:
+                    noise, tail_noise = value + noise, tail_value + tail_noise
+                value, tail_value = noise, tail_noise
+            keep(row, c, cached, value, u, there, tail_value, N1, C)
+
+
+@triton.jit
+def keep(row, c, cached, value, u, there, tail_value, N1: tl.constexpr, C: tl.constexpr):
+    """Store the N1 of the cached and of the tail that have the largest values, in order.
+
+    There are N1 at least, as all cached are different. How the threshold is found, ``refresh``
+    explains.
+    """
+    value = tl.minimum(tl.maximum(value, -3.4028234e38), 3.4028234e38)
+    tail_value = tl.minimum(tl.maximum(tail_value, -3.4028234e38), 3.4028234e38)
+    high = tl.maximum(
+        tl.max(tl.where(cached, value, float("-inf")), 0),
+        tl.max(tl.where(there, tail_value, float("-inf")), 0),
+    )
+    # The cached alone fill the row: the least that is kept is no less than the least of the cached.
+    low = tl.min(tl.where(cached, value, float("inf")), 0)
+    middle = high
+    going = low < high
+    while going:
+        count = tl.sum((cached & (value >= middle)).to(tl.int32), 0)
+        count += tl.sum((there & (tail_value >= middle)).to(tl.int32), 0)
+        low = tl.where(count >= N1, middle, low)
+        high = tl.where(count >= N1, high, middle)
+        middle = 0.5 * low + 0.5 * high
+        going = (count != N1) & (low < middle) & (middle < high)
+    above, tail_above = cached & (value > low), there & (tail_value > low)
+    level, tail_level = cached & (value == low), there & (tail_value == low)
+    room = N1 - tl.sum(above.to(tl.int32), 0) - tl.sum(tail_above.to(tl.int32), 0)
+    kept = above | (level & (tl.cumsum(level.to(tl.int32), 0) <= room))
+    room -= tl.sum(level.to(tl.int32), 0)
+    tail_kept = tail_above | (tail_level & (tl.cumsum(tail_level.to(tl.int32), 0) <= room))
+    slot = tl.cumsum(kept.to(tl.int32), 0) - 1
+    tail_slot = tl.sum(kept.to(tl.int32), 0) + tl.cumsum(tail_kept.to(tl.int32), 0) - 1
+    tl.store(row + slot, c, kept & (slot < N1))
+    tl.store(row + tail_slot, u, tail_kept & (tail_slot < N1))
+    tl.debug_barrier()  # all are stored
+    lane = tl.arange(0, C)
+    ids = tl.sort(tl.load(row + lane, lane < N1, LAST))
+    tl.debug_barrier()  # all are loaded
+    tl.store(row + lane, ids, lane < N1)
+
+
+@triton.jit
+def meet_back(
+    query, candidates, slopes, rows, g_rows, touched, by_query,
+    COUNT: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, FORM: tl.constexpr,
+    NORM: tl.constexpr,
+):  # fmt: skip
+    """Add Σ slope·∂f by one query to by_query, and slope·∂f by the candidates' rows to theirs."""
+    i = tl.program_id(0).to(tl.int64)
+    PAIRS: tl.constexpr = (FORM == 1) and (NORM == MODULI)
+    HALF: tl.constexpr = D // 2
+    d = tl.arange(0, BLOCK)
+    inside = d < (HALF if PAIRS else D)
+    Q = tl.load(query + i * D + d, inside, 0.0)
+    total = tl.load(by_query + i * D + d, inside, 0.0)
+    if PAIRS:
+        Q_im = tl.load(query + i * D + HALF + d, inside, 0.0)
+        total_im = tl.load(by_query + i * D + HALF + d, inside, 0.0)
+    for at in range(COUNT):
+        slope = tl.load(slopes + i * COUNT + at)
+        if slope != 0:
+            e = tl.load(candidates + i * COUNT + at).to(tl.int64)
+            X = tl.load(rows + e * D + d, inside, 0.0)
+            if FORM == 0:
+                total += slope * X
+                by_row = slope * Q
+            else:
+                difference = Q - X
+                if NORM == MODULI:
+                    other = Q_im - tl.load(rows + e * D + HALF + d, inside, 0.0)
+                    modulus = tl.sqrt(difference * difference + other * other)
+                    steep = tl.where(modulus > 0, slope / tl.where(modulus > 0, modulus, 1.0), 0.0)
+                    by_row, by_row_im = steep * difference, steep * other
+                    total_im -= by_row_im
+                    add_whole(g_rows + e * D + HALF + d, by_row_im, inside)
+                elif NORM == 1:
+                    sign = tl.where(difference > 0, 1.0, tl.where(difference < 0, -1.0, 0.0))
+                    by_row = slope * sign
+                else:
+                    length = tl.sqrt(tl.sum(difference * difference, 0))
+                    by_row = difference * tl.where(length > 0, slope / length, 0.0)
+                total -= by_row
+            add_whole(g_rows + e * D + d, by_row, inside)
+            tl.store(touched + e, 1)
+    tl.store(by_query + i * D + d, total, inside)
+    if PAIRS:
+        tl.store(by_query + i * D + HALF + d, total_im, inside)
+
+
+@triton.jit
+def add_rows(ids, gradients, total, touched, D: tl.constexpr, BLOCK: tl.constexpr):
+    """Add a row of gradients [n, D] to the gradient of the row with its id."""
+    i = tl.program_id(0).to(tl.int64)
+    row = tl.load(ids + i)
+    d = tl.arange(0, BLOCK)
+    g = tl.load(gradients + i * D + d, d < D, 0.0)
+    most = tl.max(tl.abs(g), 0)
+    live = (d < D) & (most + tl.zeros([BLOCK], tl.float32) != 0)
+    add_whole(total + row * D + d, g, live)
+    tl.store(touched + row, 1, most != 0)
+

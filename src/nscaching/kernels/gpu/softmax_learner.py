@@ -1,0 +1,131 @@
+"""Steps of the cached softmax on GPUs."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+import triton
+from torch import Tensor
+
+from nscaching.data.index import Side
+from nscaching.kernels import random
+from nscaching.kernels.batch import Batch
+from nscaching.kernels.caches import Rivals
+from nscaching.kernels.codes import FORMS, GIVEN, STRATEGIES
+from nscaching.kernels.gpu import refresh, softmax
+from nscaching.kernels.gpu.learner import TritonLearner, scoring
+from nscaching.kernels.optimizers import Learning
+from nscaching.kernels.softmax_step import Asked, SoftmaxStep, TakeBack
+from nscaching.models import MODULI, Form, Model
+
+if TYPE_CHECKING:
+    from nscaching.kernels.gpu.kernels import TritonKernels
+
+# A cached entity with a smaller share of the probability of all false answers gets no gradient.
+NEGLIGIBLE = 1e-6
+
+
+class TritonSoftmax(SoftmaxStep, TritonLearner):
+    def __init__(self, model: Model, learning: Learning, kernels: TritonKernels) -> None:
+        super().__init__(model, learning)
+        self.kernels = kernels
+
+    def ask(self, asked: Asked) -> tuple[Tensor, TakeBack]:
+        ends, tables = (asked.anchor, asked.relation), (self.rows, self.relations)
+        query = self.rows.new_empty(len(asked.anchor), self.rows.shape[1])
+        grid, shape = (len(query),), self._shape()
+        softmax.ask[grid](*ends, *tables, query, asked.of_heads, **shape)
+
+        def take_back(by_query: Tensor) -> None:
+            gradients = self.gradients["entity"], self.gradients["relation"]
+            softmax.ask_back[grid](
+                *ends, by_query, *tables, *gradients, *self.touched.values(),
+                float(self.learning.cubes), asked.of_heads, **shape,
+            )  # fmt: skip
+
+        return query, take_back
+
+    def contrast(
+        self, asked: Asked, query: Tensor, rivals: Rivals, batch: Batch
+    ) -> tuple[Tensor, Tensor]:
+        (n, size), form, metric = query.shape, FORMS[self.model.form], self.model.metric
+        caches = [query.new_empty(1, 0, dtype=torch.int32)] * 2
+        keys = [asked.answer] * 2
+        if rivals.cache is not None:
+            caches, keys = [side.ids for side in rivals.cache.sides], list(rivals.cache.keys)
+        n1 = caches[0].shape[1]
+        candidates = torch.empty(n, 1 + n1, dtype=torch.int32, device=query.device)
+        slopes, losses = query.new_empty(n, 1 + n1), query.new_empty(n)
+        softmax.head[(n,)](
+            asked.answer, *keys, *caches, query, self.rows, candidates, slopes, n // 2, N1=n1,
+            **scoring(self.model, 1 + n1, size, GIVEN, has_shift=False),
+        )  # fmt: skip
+        tail = self.rows[rivals.tail]
+        if self.model.form is Form.DOT:
+            tail_slopes = query @ tail.T
+            self._weigh(asked, rivals, candidates, slopes, tail_slopes, losses)
+            by_query, by_tail = tail_slopes @ tail, tail_slopes.T @ query
+        else:
+            with torch.enable_grad():
+                ends = query.requires_grad_(), tail.requires_grad_()
+                scores = -self.kernels.distances(*ends, metric)
+            tail_slopes = scores.detach().clone()
+            self._weigh(asked, rivals, candidates, slopes, tail_slopes, losses)
+            by_query, by_tail = torch.autograd.grad(scores, ends, tail_slopes)
+        pairs = self.model.form is Form.DISTANCE and metric == MODULI
+        block = triton.next_power_of_2(size // 2 if pairs else size)
+        softmax.meet_back[(n,)](
+            query, candidates, slopes, self.rows, self.gradients["entity"],
+            self.touched["entity"], by_query, COUNT=1 + n1, D=size, BLOCK=block, FORM=form,
+            NORM=metric, num_warps=max(1, block // 1024),
+        )  # fmt: skip
+        self.add_rows("entity", rivals.tail, by_tail)
+        return losses, by_query
+
+    def _weigh(
+        self, asked: Asked, rivals: Rivals, candidates: Tensor, slopes: Tensor,
+        tail_slopes: Tensor, losses: Tensor,
+    ) -> None:  # fmt: skip
+        """Write losses and slopes, in place of the scores, and refresh the cache."""
+        (n, columns), tail, cache = candidates.shape, rivals.tail, rivals.cache
+        refreshing = cache is not None and rivals.refreshing
+        nothing = [tail] * 6 + [tail, tail]
+        where, strategy, temperature = nothing, 1, 1.0
+        if cache is not None and refreshing:
+            owners = [self.kernels.owner(side) for side in cache.sides]
+            for place, (key, owner) in enumerate(zip(cache.keys, owners, strict=True)):
+                grid = (triton.cdiv(len(key), 256),)
+                refresh.claim[grid](key, owner, len(key), place * len(key), BLOCK=256)
+            ids = [side.ids for side in cache.sides]
+            seeds = self.kernels.seeds(cache.seed, tail.device)
+            where = [*cache.keys, *owners, *ids, seeds, cache.tick]
+            strategy = STRATEGIES[cache.settings.refresh]
+            temperature = cache.settings.temperature
+        block = max(2, triton.next_power_of_2(len(tail)))
+        weight = asked.weight
+        softmax.weigh[(n,)](
+            candidates, slopes, tail, tail_slopes, slopes if weight is None else weight, losses,
+            *where, n // 2, len(tail), float(self.learning.scale), math.log(rivals.weight),
+            float(temperature), NEGLIGIBLE, N1=columns - 1,
+            C=max(2, triton.next_power_of_2(columns)), BLOCK=block,
+            SEARCH=max(0, columns - 2).bit_length(), HAS_WEIGHT=weight is not None,
+            REFRESH=refreshing, STRATEGY=strategy, HEAD_NOISE=random.NOISE[Side.HEAD],
+            TAIL_NOISE=random.NOISE[Side.TAIL], num_warps=max(4, min(16, block // 256)),
+        )  # fmt: skip
+
+    def add_rows(self, table: str, ids: Tensor, gradients: Tensor) -> None:
+        size = gradients.shape[1]
+        softmax.add_rows[(len(ids),)](
+            ids, gradients.contiguous(), self.gradients[table], self.touched[table],
+            D=size, BLOCK=triton.next_power_of_2(size), num_warps=1,
+        )  # fmt: skip
+
+    def move(self, n: int, loss: Tensor, teaching: Tensor, sums: Tensor) -> None:
+        if n > len(self.losses):
+            self.losses, self.teachings = (self.rows.new_zeros(n) for _ in range(2))
+        self.losses[:n].copy_(loss)
+        self.teachings[:n].copy_(teaching)
+        self._move(n)
+        self._finish(n, sums)

@@ -163,7 +163,7 @@ def weigh(
     if N1 > 0:
         low = tl.zeros([BLOCK], tl.int32)
         for step in tl.static_range(SEARCH):
-            half: tl.constexpr = 1 << (SEARCH - 1 - step)
+            half = 1 << (SEARCH - 1 - step)
             probe = tl.load(candidates + 1 + low + half, there & (low + half < N1), LAST)
             low = tl.where(there & (probe <= u), low + half, low)
         there = there & (tl.load(candidates + 1 + low, there, LAST) != u)

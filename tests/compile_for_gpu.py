@@ -72,7 +72,12 @@ def main() -> None:
         settings = dict(pair.split("=") for pair in words.split(","))
         numbers = {name: int(settings.pop(name)) for name in NUMBERS if name in settings}
         config = TrainConfig().changed(
-            dim=16, n2=5, batch_size=64, kernels="triton", device="cpu", **settings,
+            dim=16,
+            n2=5,
+            batch_size=64,
+            kernels="triton",
+            device="cpu",
+            **settings,
             **{"n1": 5} | numbers,
         )
         trainer = Trainer(graph, config)

@@ -131,9 +131,11 @@ def test_words(fails, here, words, message):
     ("flags", "message"),
     [
         *((f"--{name} {value}", f"--{name} must be at least 1, not {value}")
-          for name in ("dim", "epochs", "batch-size", "n1", "n2") for value in (0, -3)),
+          for name in ("dim", "epochs", "batch-size", "n2", "tail") for value in (0, -3)),
         *((f"--{name} -1", f"--{name} must be at least 0, not -1")
           for name in ("lazy", "validate-every", "patience", "seed", "threads", "split-seed")),
+        ("--n1 0", "--n1 must be at least 1, not 0: only softmax does without a cache"),
+        ("--n1 -3", "--n1 must be at least 0, not -3"),
         ("--seed 99999999999999999999", "--seed must be at most 2147483647, not 9999"),
         ("--lr 0", "--lr must be a positive number, not 0.0"),
         ("--lr nan", "--lr must be a positive number, not nan"),

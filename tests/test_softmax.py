@@ -16,3 +16,17 @@ def test_cached_rows_ascend_from_the_start():
     for side in Side:
         for row in sampler.cache.rows[side].tolist():
             assert row == sorted(set(row))
+
+
+@pytest.mark.parametrize(
+    ("probes", "settings", "message"),
+    [
+        ({"probe_repeats": 1}, {}, "probe_repeats: objective softmax draws no single negatives"),
+        ({"probe_changes": True}, {"n1": 0}, "probe_changes: n1 0 keeps no cache"),
+        ({"snapshots": (1,)}, {"n1": 0}, "snapshots: n1 0 keeps no cache"),
+    ],
+)
+def test_probes_that_would_see_nothing(probes, settings, message):
+    config = TINY | settings | {"objective": "softmax"}
+    with pytest.raises(UserError, match=f"^{message}$"):
+        train(GRAPH, probes=ProbeConfig(**probes), **config)

@@ -30,3 +30,9 @@ def test_probes_that_would_see_nothing(probes, settings, message):
     config = TINY | settings | {"objective": "softmax"}
     with pytest.raises(UserError, match=f"^{message}$"):
         train(GRAPH, probes=ProbeConfig(**probes), **config)
+
+
+def test_a_softmax_caches_sets():
+    message = "^objective softmax caches each entity once: leave out candidates slots$"
+    with pytest.raises(UserError, match=message):
+        train(GRAPH, **TINY, objective="softmax", candidates="slots")

@@ -62,3 +62,6 @@ def _check_settings_of_softmax(config: TrainConfig, objective: Objective) -> Non
     if objective == "softmax" and (config.negatives or config.filter_known):
         what = flag("negatives") if config.negatives else flag("filter_known")
         raise UserError(f"{flag('objective')} softmax draws no single negatives: leave out {what}")
+    if objective == "softmax" and config.cache.candidates == "slots":
+        what = f"{flag('candidates')} slots"
+        raise UserError(f"{flag('objective')} softmax caches each entity once: leave out {what}")

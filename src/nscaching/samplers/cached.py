@@ -9,7 +9,7 @@ from nscaching.errors import UserError, flag
 from nscaching.kernels import Batch, Negatives, Rivals
 from nscaching.models import Model
 from nscaching.samplers.base import SAMPLERS, Sampler
-from nscaching.samplers.cache import FILL_ROWS, NegativeCache
+from nscaching.samplers.cache import NegativeCache
 from nscaching.samplers.draws import Draws
 
 
@@ -45,10 +45,9 @@ class NSCaching(Sampler):
             filter_known=config.filter_known, device=self.device, kernels=self.kernels,
             index=graph.train_index, progress=self.progress, **settings,
         )  # fmt: skip
-        if config.objective == "softmax":  # which searches the rows
+        if config.objective == "softmax":  # which searches the rows, as refreshes keep them
             for ids in self.cache.rows.values():
-                for some in ids.split(FILL_ROWS):
-                    some.copy_(some.sort(1).values)
+                ids.copy_(ids.sort(1).values)
         return self.cache.draws
 
     def begin_epoch(self, epoch: int) -> None:

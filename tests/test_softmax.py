@@ -569,6 +569,21 @@ def test_a_scale_is_that_of_the_relations():
     torch.testing.assert_close(loss, other)
 
 
+@pytest.mark.parametrize("settings", [{}, {"objective": "1vsall", "sampler": "none"}])
+def test_a_training_has_scale_and_weight_of_its_configuration(settings):
+    """By the loss of a first epoch that learns nothing."""
+    options = {"model": "ComplEx", "tail": 40, "lr": 1e-12}
+    config = TrainConfig.from_dict(SOFTMAX | options | settings)
+    losses = {}
+    for scale, weight in ((1.0, 0.0), (3.0, 0.0), (3.0, 0.5)):
+        trainer = Trainer(GRAPH, config.changed(scale=scale, relation_weight=weight))
+        every = new_learner(trainer.model, scale, weight, kind=OneVsAll, objective="1vsall")
+        expected = every.loss(batch_of(GRAPH), None)[0].mean().item()
+        losses[scale, weight] = trainer.epoch(1)["loss"]
+        assert losses[scale, weight] == pytest.approx(expected, rel=1e-5)
+    assert len(set(losses.values())) == 3
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

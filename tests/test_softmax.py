@@ -510,6 +510,12 @@ def test_a_graph_with_its_inverses():
     assert (len(graph.relations), len(graph.train)) == (2, 3)
 
 
+def test_an_inverse_has_no_name_of_another_relation():
+    names = ["a", "a⁻¹", "b"]
+    graph = KnowledgeGraph.from_arrays(["x"], names, {"train": np.array([[0, 2, 0]])})
+    assert graph.with_inverses().relations == [*names, "a⁻¹⁻¹", "a⁻¹⁻¹⁻¹", "b⁻¹⁻¹"]
+
+
 @pytest.mark.parametrize("name", ["TransM", "TranSparse"])
 def test_what_a_model_takes_of_the_triples_it_takes_of_inverses_too(name):
     config = TrainConfig.from_dict({**SOFTMAX, "model": name, "reciprocal": True})

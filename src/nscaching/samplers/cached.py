@@ -45,6 +45,9 @@ class NSCaching(Sampler):
             filter_known=config.filter_known, device=self.device, kernels=self.kernels,
             index=graph.train_index, progress=self.progress, **settings,
         )  # fmt: skip
+        if config.objective == "softmax":  # which searches the rows, as refreshes keep them
+            for ids in self.cache.rows.values():
+                ids.copy_(ids.sort(1).values)
         return self.cache.draws
 
     def begin_epoch(self, epoch: int) -> None:

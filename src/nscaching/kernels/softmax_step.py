@@ -17,6 +17,9 @@ from nscaching.kernels.learner import cubes, relation_losses
 from nscaching.kernels.losses import LOGISTIC_ZERO
 from nscaching.models import Model
 
+# A cached entity with no larger share of the probability of all false answers gets no gradient.
+NEGLIGIBLE = 1e-6
+
 TakeBack = Callable[[Tensor], Tensor | None]
 """Takes the gradients [2B, D] by the queries back; returns losses [B] of tasks beside the queries,
 if there are any."""

@@ -1,4 +1,4 @@
-"""The gradients of a batch summed for each row, and Adam, compiled for CPUs."""
+"""The gradients of a batch summed for each row, and Adam and Adagrad, compiled for CPUs."""
 
 import numpy as np
 from numba import njit
@@ -10,6 +10,7 @@ from nscaching.kernels.cpu.vectors import ONE, TINY, ZERO, add, dot
 # Shares of the new gradient in its mean and of its square in the mean square; β₂; ε.
 FRESH_1, FRESH_2 = (np.float32(1 - beta) for beta in optimizers.BETAS)
 BETA_2, EPSILON = np.float32(optimizers.BETAS[1]), np.float32(optimizers.EPSILON)
+ADAGRAD_EPSILON = np.float32(optimizers.ADAGRAD_EPSILON)
 
 
 @njit(**COMPILE)
@@ -77,13 +78,31 @@ def adam(row, mean, square, g, size, root, decay):
         row[i] -= size * mean[i] / (np.sqrt(square[i]) * root + EPSILON)
 
 
+@njit(**INLINE)
+def adagrad(row, square, g, size, decay):
+    size, decay = np.float32(size), np.float32(decay)
+    for i in range(row.size):
+        gradient = g[i] + decay * row[i]
+        square[i] += gradient * gradient
+        row[i] -= size * gradient / (np.sqrt(square[i]) + ADAGRAD_EPSILON)
+
+
+@njit(**INLINE)
+def move(row, mean, square, g, size, root, decay):
+    """Move a row by Adagrad if ``root`` is zero, else by Adam."""
+    if root == 0:
+        adagrad(row, square, g, size, decay)
+    else:
+        adam(row, mean, square, g, size, root, decay)
+
+
 @njit(**COMPILE)
 def update(
     begin, end, unit, different, touched, starts, order, gradients, g_shift,
     rows_only, size, root, decay, table, mean, square, normalized,
     projection, projection_mean, projection_square, shift, moved,
 ):  # fmt: skip
-    """Let Adam move the rows [begin:end] of a table; return the sum of squares of their gradients.
+    """Move the rows [begin:end] of a table; return the sum of squares of their gradients.
 
     With rows_only the bounds count the rows that have a gradient, else all rows. A row that never
     had a gradient (``moved`` is 0) has no momentum: without weight decay it stays as it is.
@@ -117,12 +136,12 @@ def update(
                 unit_back(g, normalized[e], row)
             norm += dot(g, g)
             moved[e] = 1
-        adam(row, mean[e], square[e], g, size, root, decay)
+        move(row, mean[e], square[e], g, size, root, decay)
         if unit:
             make_unit(row, normalized[e])
         if shift.size:
             if not (rows_only and by_shift == 0):
-                adam(projection[e], projection_mean[e], projection_square[e], g_projection,
+                move(projection[e], projection_mean[e], projection_square[e], g_projection,
                      size, root, decay)  # fmt: skip
             shift[e] = dot(normalized[e], projection[e])
     return norm

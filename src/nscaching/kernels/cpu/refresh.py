@@ -122,16 +122,16 @@ def refresh(
         for c in range(count):
             values[c] = min(max(values[c], -LARGEST), LARGEST)
         if count > n1:
-            _keep(cache[k], ids, values, count, threshold(values, count, n1))
+            keep(cache[k], ids, values, count, threshold(values, count, n1))
         else:  # fewer than wanted: taken again in turn
             for slot in range(n1):
                 cache[k, slot] = ids[slot % count]
         if distinct:
-            _sort(cache[k])
+            sort(cache[k])
 
 
 @njit(**INLINE)
-def _keep(kept, ids, values, count, least):
+def keep(kept, ids, values, count, least):
     """Keep the ids whose values are above the threshold, then ids level with it, until full."""
     above = 0
     for c in range(count):
@@ -149,7 +149,7 @@ def _keep(kept, ids, values, count, least):
 
 
 @njit(**INLINE)
-def _sort(row):
+def sort(row):
     """Sort by insertion: ids that stayed in the cache are in order already."""
     for i in range(1, row.size):
         value, j = row[i], i

@@ -5,7 +5,17 @@ from numba import njit
 
 from nscaching.kernels.codes import DISTANCE, DOT, SHIFTED, TOP, UNIFORM
 from nscaching.kernels.cpu.random import COMPILE, INLINE, bits, gumbel, stream_of
-from nscaching.kernels.cpu.vectors import AHEAD, ONE, TINY, ZERO, distance, dot, fetch
+from nscaching.kernels.cpu.vectors import (
+    AHEAD,
+    ONE,
+    TINY,
+    ZERO,
+    distance,
+    dot,
+    fetch,
+    least_of,
+    most_of,
+)
 
 # Stands for infinite scores: unlike infinity, it can be halved.
 LARGEST = np.float32(3.4028234e38)
@@ -41,9 +51,7 @@ def threshold(values, count, wanted):
 
     By halving the interval: one pass over a hundred numbers takes a dozen instructions.
     """
-    low, high = values[0], values[0]
-    for i in range(count):
-        low, high = min(low, values[i]), max(high, values[i])
+    low, high = least_of(values[:count]), most_of(values[:count])
     middle = high  # many values may equal the largest
     for _ in range(HALVINGS):
         above = 0

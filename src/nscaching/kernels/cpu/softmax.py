@@ -8,11 +8,14 @@ from nscaching.kernels.codes import DOT, TOP, TRANSE, UNIFORM
 from nscaching.kernels.cpu import forms
 from nscaching.kernels.cpu.random import COMPILE, INLINE, bits, gumbel, stream_of
 from nscaching.kernels.cpu.refresh import LARGEST, keep, score, sort, threshold
-from nscaching.kernels.cpu.vectors import AHEAD, ONE, ZERO, add, distance, exp, fetch
+from nscaching.kernels.cpu.vectors import (
+    AHEAD, ONE, ZERO, add, distance, exp, fetch, least_of, most_of,
+)  # fmt: skip
 from nscaching.models import MODULI
 
 SHUFFLES = random.SHUFFLES
 NOTHING = np.float32(-np.inf)  # the score of what is no candidate
+SOME = 64  # entities of the tail of which mostly none is better than the worst cached
 
 
 @njit(**COMPILE)
@@ -95,11 +98,27 @@ def pull(form, norm, slope, x, rows, e, total):
 
 
 @njit(**INLINE)
-def most_of(values):
-    most = NOTHING
-    for c in range(values.size):
-        most = max(most, values[c])
-    return most
+def pull_four(slope, rows, e, total):
+    """Add slope·∂f by x for four products x·row at once: the sums are loaded less often."""
+    s0, s1, s2, s3 = slope
+    e0, e1, e2, e3 = e
+    for j in range(total.size):
+        one, other = s0 * rows[e0, j] + s1 * rows[e1, j], s2 * rows[e2, j] + s3 * rows[e3, j]
+        total[j] += one + other
+
+
+@njit(**INLINE)
+def pull_all(form, norm, slopes, x, rows, ids, total):
+    """Add Σ slope·∂f by x to ``total``, of some rows."""
+    c = 0
+    if form == DOT:
+        while c + 4 <= ids.size:
+            four = slopes[c], slopes[c + 1], slopes[c + 2], slopes[c + 3]
+            pull_four(four, rows, (ids[c], ids[c + 1], ids[c + 2], ids[c + 3]), total)
+            c += 4
+    for at in range(c, ids.size):
+        if slopes[at] != 0:
+            pull(form, norm, slopes[at], x, rows, ids[at], total)
 
 
 @njit(**INLINE)
@@ -136,7 +155,7 @@ def choose(cached, values, tail, tail_values, strategy, temperature, noise, ids,
             scores[c] = values[c]
         others = tail_values
     else:
-        others = scores[n1 + tail.size :]
+        others = scores[n1 + tail.size + 1 :]
         share = ZERO if strategy == UNIFORM else ONE / np.float32(temperature)
         for c in range(n1):
             scores[c] = share * values[c] + gumbel(bits(noise, cached[c]))
@@ -147,17 +166,18 @@ def choose(cached, values, tail, tail_values, strategy, temperature, noise, ids,
                 others[k] = NOTHING
             elif strategy != UNIFORM:
                 others[k] += share * tail_values[k]
-    least = LARGEST
     for c in range(n1):
         scores[c] = min(max(scores[c], -LARGEST), LARGEST)
         ids[c] = cached[c]
-    for c in range(n1):
-        least = min(least, scores[c])
-    count = n1
-    for k in range(tail.size):
-        if others[k] > least:
-            ids[count], scores[count] = tail[k], min(others[k], LARGEST)
-            count += 1
+    least, count = least_of(scores[:n1]), n1
+    for first in range(0, tail.size, SOME):
+        last, better = min(first + SOME, tail.size), 0
+        for k in range(first, last):
+            better += others[k] > least
+        if better:
+            for k in range(first, last):
+                ids[count], scores[count] = tail[k], min(others[k], LARGEST)
+                count += others[k] > least
     if count == n1:
         for c in range(n1):
             fresh[c] = cached[c]
@@ -183,8 +203,8 @@ def meet(
     of the heads. fresh [2B, N1] become the new rows of the caches.
     """
     n1, count = heads.shape[1], tail.size
-    ids = np.empty(n1 + count, np.int32)
-    scores = np.empty(n1 + 2 * count, np.float32)
+    ids = np.empty(n1 + count + 1, np.int32)
+    scores = np.empty(n1 + 2 * count + 1, np.float32)
     lengths, no_shift = np.empty(count, np.float32), np.empty(0, np.float32)
     for i in range(begin, end):
         cached, others, values, q = candidates[i, 1:], tail_slopes[i], slopes[i], query[i]
@@ -234,12 +254,10 @@ def meet(
         if form != DOT and norm == 2:
             for u in range(count):
                 others[u] = others[u] / lengths[u] if lengths[u] > 0 else ZERO
-        total_q = by_query[i]
-        total_q[:] = 0
         for c in range(1 + n1):
             active[i, c] = values[c] != 0
-            if active[i, c]:
-                pull(form, norm, values[c], q, rows, candidates[i, c], total_q)
+        by_query[i] = 0
+        pull_all(form, norm, values, q, rows, candidates[i], by_query[i])
 
 
 @njit(**COMPILE)
@@ -250,21 +268,25 @@ def by_entity(
 
     The places are the rows ``given``, which are gradients, then the candidates [2B, 1 + N1].
     """
-    width = slopes.shape[1]
+    width, flat = slopes.shape[1], slopes.ravel()
     first = np.searchsorted(starts[:different], begin)
     last = np.searchsorted(starts[:different], end)
+    ids, some = np.empty(SOME, np.int64), np.empty(SOME, np.float32)
     for u in range(first, last):
-        e, total, stop = touched[u], g_entity[u], starts[u + 1]
+        e, total, o, stop = touched[u], g_entity[u], starts[u], starts[u + 1]
         total[:] = 0
-        for o in range(starts[u], stop):
-            place = order[o] - given.shape[0]
-            if o + AHEAD < stop and order[o + AHEAD] >= given.shape[0]:
-                fetch(query, (order[o + AHEAD] - given.shape[0]) // width)
-            if place < 0:
-                add(total, given[order[o]])
-            else:
-                i = place // width
-                pull(form, norm, slopes[i, place - i * width], rows[e], query, i, total)
+        while o < stop and order[o] < given.shape[0]:
+            add(total, given[order[o]])
+            o += 1
+        while o < stop:
+            count = min(SOME, stop - o)
+            for c in range(count):
+                place = order[o + c] - given.shape[0]
+                ids[c], some[c] = place // width, flat[place]
+            for c in range(count):
+                fetch(query, ids[c])
+            pull_all(form, norm, some[:count], rows[e], query, ids[:count], total)
+            o += count
 
 
 @njit(**COMPILE)

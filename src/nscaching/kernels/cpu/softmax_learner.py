@@ -104,6 +104,7 @@ class NumbaSoftmax(SoftmaxStep, NumbaLearner):
         met = slopes.numpy(), query.numpy(), rows.numpy()
 
         def meet(begin: int, end: int) -> None:
+            torch.set_num_threads(1)  # of this thread
             for block in range(begin, end):
                 bounds = first, last = blocks[block]
                 q, by_q, s = query[first:last], by_query[first:last], slopes[first:last]

@@ -49,6 +49,31 @@ def fetch(rows, row):
 
 
 @njit(**INLINE)
+def _in_order(whole):
+    """Turn the bits of a number into a whole number of the same order, and back."""
+    return np.int32(whole ^ np.int32(np.int32(whole >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+
+
+@njit(**INLINE)
+def most_of(values):
+    """Return the largest number, as whole numbers, whose maximum vectorises."""
+    whole = values.view(np.int32)
+    most = _in_order(whole[0])
+    for i in range(values.size):
+        most = np.int32(max(most, _in_order(whole[i])))
+    return np.int32(_in_order(most)).view(np.float32)
+
+
+@njit(**INLINE)
+def least_of(values):
+    whole = values.view(np.int32)
+    least = _in_order(whole[0])
+    for i in range(values.size):
+        least = np.int32(min(least, _in_order(whole[i])))
+    return np.int32(_in_order(least)).view(np.float32)
+
+
+@njit(**INLINE)
 def exp(x):
     """Return eˣ within 3e-7 of it for x ≤ 0, and 0 below −87; unlike libm's it vectorises.
 

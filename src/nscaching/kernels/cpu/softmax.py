@@ -8,9 +8,7 @@ from nscaching.kernels.codes import DOT, TOP, TRANSE, UNIFORM
 from nscaching.kernels.cpu import forms
 from nscaching.kernels.cpu.random import COMPILE, INLINE, bits, gumbel, stream_of
 from nscaching.kernels.cpu.refresh import LARGEST, keep, score, sort, threshold
-from nscaching.kernels.cpu.vectors import (
-    AHEAD, ONE, ZERO, add, distance, exp, fetch, least_of, most_of,
-)  # fmt: skip
+from nscaching.kernels.cpu.vectors import ONE, ZERO, add, distance, exp, fetch, least_of, most_of
 from nscaching.models import MODULI
 
 SHUFFLES = random.SHUFFLES

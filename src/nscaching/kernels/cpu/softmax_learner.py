@@ -78,7 +78,7 @@ class NumbaSoftmax(SoftmaxStep, NumbaLearner):
         self.given = self._room("given", given, size)
         self.ids = self._room("ids", places, dtype=torch.int64)
         self.candidates = self.ids[given:].view(n, 1 + n1)
-        self.slopes, self.query = self._room("slopes", n, 1 + n1), query
+        self.by_candidate, self.queries = self._room("slopes", n, 1 + n1), query
         self.ids[:given] = torch.cat([tail.repeat(parts), asked.anchor])
         self.is_active = self._room("active", places, dtype=torch.bool)
         self.is_active[:given] = True
@@ -97,7 +97,7 @@ class NumbaSoftmax(SoftmaxStep, NumbaLearner):
             for part in (
                 FORMS[form], metric, weights, math.log(rivals.weight), NEGLIGIBLE, asked.answer,
                 *caches, key, n // 2, query, self.rows, tail, self.where, slopes, refreshing, *how,
-                self.candidates, self.slopes, self.is_active[given:].view(n, 1 + n1), losses,
+                self.candidates, self.by_candidate, self.is_active[given:].view(n, 1 + n1), losses,
                 by_query, fresh,
             )
         ]  # fmt: skip
@@ -149,7 +149,7 @@ class NumbaSoftmax(SoftmaxStep, NumbaLearner):
         places = int(group[2][group[0]])
         self.threads.run(
             softmax.by_entity, places, FORMS[self.model.form], self.model.metric, self.rows,
-            self.query, self.given, self.slopes, *group, self.g_entity,
+            self.queries, self.given, self.by_candidate, *group, self.g_entity,
         )  # fmt: skip
         each = np.arange(group[0] + 1)  # the u-th entity's gradient is the u-th
         self.steps += 1

@@ -27,6 +27,7 @@ TYPES = {
     torch.float32: "fp32", torch.float64: "fp64", torch.bfloat16: "bf16", torch.int32: "i32",
     torch.int64: "i64", torch.bool: "i1",
 }  # fmt: skip
+NUMBERS = "norm", "lazy", "tail", "n1"
 compiled: dict[tuple, int] = {}
 
 
@@ -69,9 +70,15 @@ def main() -> None:
     graph = KnowledgeGraph.load("world")
     for words in sys.argv[1:]:
         settings = dict(pair.split("=") for pair in words.split(","))
-        numbers = {name: int(settings.pop(name)) for name in ("norm", "lazy") if name in settings}
+        numbers = {name: int(settings.pop(name)) for name in NUMBERS if name in settings}
         config = TrainConfig().changed(
-            dim=16, n1=5, n2=5, batch_size=64, kernels="triton", device="cpu", **settings, **numbers
+            dim=16,
+            n2=5,
+            batch_size=64,
+            kernels="triton",
+            device="cpu",
+            **settings,
+            **{"n1": 5} | numbers,
         )
         trainer = Trainer(graph, config)
         trainer.step(torch.arange(64))

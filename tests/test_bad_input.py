@@ -131,9 +131,11 @@ def test_words(fails, here, words, message):
     ("flags", "message"),
     [
         *((f"--{name} {value}", f"--{name} must be at least 1, not {value}")
-          for name in ("dim", "epochs", "batch-size", "n1", "n2") for value in (0, -3)),
+          for name in ("dim", "epochs", "batch-size", "n2", "tail") for value in (0, -3)),
         *((f"--{name} -1", f"--{name} must be at least 0, not -1")
           for name in ("lazy", "validate-every", "patience", "seed", "threads", "split-seed")),
+        ("--n1 0", "--n1 must be at least 1, not 0: only softmax does without a cache"),
+        ("--n1 -3", "--n1 must be at least 0, not -3"),
         ("--seed 99999999999999999999", "--seed must be at most 2147483647, not 9999"),
         ("--lr 0", "--lr must be a positive number, not 0.0"),
         ("--lr nan", "--lr must be a positive number, not nan"),
@@ -167,6 +169,19 @@ def test_settings(fails, here, flags, message):
     ("flags", "message"),
     [
         ("--n1 10", "--n1 10 is larger than the number of entities, 9"),
+        ("--objective softmax --sampler self-adversarial",
+         "--objective softmax does not go with self-adversarial: give --sampler bernoulli, "),
+        ("--objective softmax --negatives 2",
+         "--objective softmax draws no single negatives: leave out --negatives"),
+        ("--objective softmax --filter-known",
+         "--objective softmax draws no single negatives: leave out --filter-known"),
+        ("--objective softmax --candidates slots",
+         "--objective softmax caches each entity once: leave out --candidates slots"),
+        ("--reciprocal --objective margin",
+         "--reciprocal goes with --objective softmax, 1vsall or kvsall, not with margin"),
+        ("--objective softmax --probe-repeats 1",
+         "--probe-repeats: --objective softmax draws no single negatives"),
+        ("--objective softmax --n1 0 --snapshots 1", "--snapshots: --n1 0 keeps no cache"),
         ("--pretrain gone", "gone does not exist"),
         ("--pretrain folder", "folder is not a run folder: it has no config.toml"),
         ("--pretrain run", "--pretrain run: its entities: not the same"),
@@ -174,7 +189,7 @@ def test_settings(fails, here, flags, message):
         ("--pretrain run --model TransH", "--pretrain run: its model: TransE, here TransH"),
         ("--out good.tsv/new", "good.tsv/new: cannot write the run folder: Not a directory"),
     ],
-)
+)  # fmt: skip
 def test_settings_that_do_not_fit_the_data(fails, run, here, flags, message):
     (here / "good.tsv").write_text(GOOD.replace("e8", "E8"))
     before = tree(here)

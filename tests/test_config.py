@@ -15,16 +15,17 @@ from nscaching.errors import UserError
 from nscaching.runs.settings import read_settings
 from nscaching.settings import CacheSettings, GeneratorSettings
 
-AT_LEAST_ONE = ("dim", "epochs", "batch_size", "n1", "n2", "negatives")
+AT_LEAST_ONE = ("dim", "epochs", "batch_size", "n2", "negatives", "tail")
 AT_LEAST_ZERO = ("lazy", "validate_every", "patience", "seed", "threads")
 POSITIVE = ("lr", "temperature", "generator_lr", "adversarial", "scale")
 NOT_NEGATIVE = ("margin", "penalty", "relation_weight")
 ORDER = [
     "model", "sampler", "dim", "norm", "epochs", "batch_size", "lr", "optimizer", "objective",
-    "tail", "scale", "relation_weight", "reciprocal", "margin", "penalty", "penalty_norm", "negatives", "n1", "n2", "draw", "refresh", "temperature",
-    "lazy", "refresh_side", "shared_candidates", "candidate_rows", "side", "candidates",
-    "generator", "generator_lr", "generator_pretrain", "adversarial", "filter_known",
-    "validate_every", "patience", "seed", "device", "kernels", "threads", "pretrain",
+    "tail", "scale", "relation_weight", "reciprocal", "margin", "penalty", "penalty_norm",
+    "negatives", "n1", "n2", "draw", "refresh", "temperature", "lazy", "refresh_side",
+    "shared_candidates", "candidate_rows", "side", "candidates", "generator", "generator_lr",
+    "generator_pretrain", "adversarial", "filter_known", "validate_every", "patience", "seed",
+    "device", "kernels", "threads", "pretrain",
 ]  # fmt: skip
 HUGE = pytest.param(10**400, id="too large for a float")
 
@@ -51,7 +52,7 @@ configs = st.builds(TrainConfig().changed, **{name: values(name) for name in HIN
 
 
 def test_every_kind_of_field_is_covered():
-    numbers = {*AT_LEAST_ONE, *AT_LEAST_ZERO, *POSITIVE, *NOT_NEGATIVE}
+    numbers = {*AT_LEAST_ONE, *AT_LEAST_ZERO, *POSITIVE, *NOT_NEGATIVE, "n1"}
     others = {"model", "sampler", "pretrain", "filter_known", "shared_candidates", "reciprocal"}
     others |= {"generator", "generator_pretrain"}
     choices = {name for name, hint in HINTS.items() if get_origin(hint) is Literal}
@@ -111,7 +112,19 @@ def test_counts_are_at_least_zero(name):
     assert TrainConfig().changed(**{name: 0}).flat()[name] == 0
 
 
-@pytest.mark.parametrize("name", [*AT_LEAST_ONE, *AT_LEAST_ZERO])
+def test_only_a_softmax_does_without_a_cache():
+    needed = r"^n1 must be at least 1, not 0: only softmax does without a cache$"
+    for objective in set(get_args(HINTS["objective"])) - {"softmax"}:
+        with pytest.raises(UserError, match=needed):
+            TrainConfig().changed(n1=0, objective=objective)
+        assert TrainConfig().changed(n1=1, objective=objective).cache.n1 == 1
+    assert TrainConfig().changed(n1=0, objective="softmax").cache.n1 == 0
+    for objective in ("auto", "softmax"):
+        with pytest.raises(UserError, match=r"^n1 must be at least 0, not -1$"):
+            TrainConfig().changed(n1=-1, objective=objective)
+
+
+@pytest.mark.parametrize("name", [*AT_LEAST_ONE, *AT_LEAST_ZERO, "n1"])
 def test_whole_numbers_have_a_limit(name):
     most = 1024 if name == "threads" else 2**31 - 1
     assert TrainConfig().changed(**{name: most}).flat()[name] == most
@@ -128,7 +141,7 @@ def test_rates_are_positive(name, value):
 
 @pytest.mark.parametrize("name", NOT_NEGATIVE)
 @pytest.mark.parametrize("value", [-1, -1e-9, float("nan"), float("inf"), HUGE])
-def test_margin_and_penalty_are_not_negative(name, value):
+def test_margins_and_weights_are_not_negative(name, value):
     with pytest.raises(UserError, match=f"^{name} must be zero or a positive number, not"):
         TrainConfig().changed(**{name: value})
     assert TrainConfig().changed(**{name: 0}).flat()[name] == 0
@@ -176,7 +189,9 @@ def test_an_unknown_key_comes_with_the_nearest():
 
 
 def test_a_value_out_of_bounds_is_told_with_its_file():
-    with pytest.raises(UserError, match=r"^f.toml: n1 must be at least 1, not 0$"):
+    with pytest.raises(UserError, match=r"^f.toml: n2 must be at least 1, not 0$"):
+        TrainConfig.from_dict({"n2": 0}, "f.toml")
+    with pytest.raises(UserError, match=r"^f.toml: n1 must be at least 1, not 0: only softmax"):
         TrainConfig.from_dict({"n1": 0}, "f.toml")
 
 

@@ -23,10 +23,13 @@ TRAININGS = [
     "model=TransD,sampler=self-adversarial",
     "model=ComplEx,sampler=self-adversarial,penalty_norm=n3",
     "model=TransE,sampler=kbgan",
+    "model=ComplEx,objective=softmax,tail=40,optimizer=adagrad",
+    "model=RotatE,objective=softmax,tail=40,refresh=top,n1=0",
 ]
 KERNELS = {
-    "adam", "claim", "count", "distances", "draw", "draw_by_score", "fill", "finish", "gather",
-    "gradients", "new_elements", "penalise", "refresh", "score", "shifted_distances",
+    "adam", "add_rows", "ask", "ask_back", "claim", "count", "distances", "draw", "draw_by_score",
+    "fill", "finish", "gather", "gradients", "head", "meet_back", "new_elements", "penalise",
+    "refresh", "score", "shifted_distances", "slopes", "tail", "weigh",
 }  # fmt: skip
 
 

@@ -44,6 +44,10 @@ SETTINGS = [
     {"sampler": "self-adversarial", "model": "TransE"},
     {"sampler": "none", "model": "ComplEx", "optimizer": "adagrad", "penalty_norm": "n3"},
     {"sampler": "none", "model": "DistMult", "objective": "kvsall"},
+    {"objective": "softmax", "tail": 5, "reciprocal": True},
+    {"objective": "softmax", "model": "ComplEx", "tail": 5, "relation_weight": 0.5},
+    {"objective": "softmax", "model": "ComplEx", "tail": 5, "n1": 0},
+    {"objective": "softmax", "sampler": "uniform", "model": "TransD", "tail": 99},
 ]
 
 
@@ -96,7 +100,8 @@ def learner_sizes(learner, model):
         kept = list(learner.optimizer.state.values())
         return size(kept), size([table.grad for table in model.parameters()]), 0
     own = {name: rows for name, rows in learner.vectors.items() if name in learner.unit}
-    return size(learner.means, learner.squares), 0, size(own, learner.shift, learner.moved)
+    ready = own, learner.shift, learner.moved, getattr(learner, "where", None)
+    return size(learner.means, learner.squares), 0, size(ready)
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(map(str, s.values())))
@@ -299,6 +304,8 @@ def small(monkeypatch):
         {"sampler": "none", "model": "ComplEx", "dim": 700},
         {"sampler": "kbgan", "n1": 20, "dim": 300},
         {"model": "TransR", "dim": 200, "kernels": "reference"},
+        {"model": "DistMult", "dim": 2000, "objective": "softmax", "n1": 20},
+        {"model": "DistMult", "dim": 2000, "objective": "softmax", "n1": 0},
     ],
 )
 def test_the_flags_that_are_named_do_fit(settings, small):

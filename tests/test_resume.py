@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 import shutil
@@ -103,6 +104,18 @@ def test_learners_by_autograd(tmp_path, model, optimizer):
 def test_learners_against_all_entities(tmp_path, objective):
     settings = {"objective": objective, "model": "ComplEx", "penalty_norm": "n3", "penalty": 0.1}
     check(tmp_path, sampler="none", **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "probes"),
+    [
+        ({"refresh": "top", "lazy": 1}, dataclasses.replace(PROBES, probe_repeats=0)),
+        ({"n1": 0, "reciprocal": True, "relation_weight": 0.1}, ProbeConfig(watch=2)),
+        ({"sampler": "bernoulli", "optimizer": "row-adam", "kernels": "reference"}, None),
+    ],
+)
+def test_a_cached_softmax(tmp_path, settings, probes):
+    check(tmp_path, probes=probes, objective="softmax", model="ComplEx", tail=6, **settings)
 
 
 @pytest.mark.parametrize(

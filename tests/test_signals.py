@@ -61,7 +61,7 @@ def test_both_signals_and_an_end(tmp_path, monkeypatch, capsys):
     [
         ("nscaching.cli.training.load_graph", "nscaching: stopped"),
         (
-            "nscaching.kernels.reference.repeated",
+            "nscaching.kernels.caches.repeated",
             "nscaching: stopped before the first step; nothing was written",
         ),
     ],

@@ -59,9 +59,11 @@ class TrainConfig:
     scale: float = 1.0
     """Factor of the scores in a softmax: distances may need more than 1 (softmax, 1vsall)."""
     relation_weight: float = 0.0
-    """Weight of a second loss, the softmax over the relations of (h, ?, t) (softmax, 1vsall)."""
+    """Weight of a second loss, the softmax over the relations of (h, ?, t); 0: none (softmax,
+    1vsall)."""
     reciprocal: bool = False
-    """Ask (?, r, t) as (t, r⁻¹, ?), with a vector for r⁻¹ (softmax, 1vsall, kvsall)."""
+    """Ask (?, r, t) as (t, r⁻¹, ?); the inverse relation has a vector of its own (softmax, 1vsall,
+    kvsall)."""
     margin: float = 8.0
     """Margin of the ranking loss and of the shifted logistic loss."""
     penalty: float | None = None

@@ -14,7 +14,7 @@ class CacheSettings:
     """Entities cached for each key (nscaching; 0: none, with softmax), or candidates of the
     generator (kbgan)."""
     n2: int = 50
-    """Fresh random candidates in each refresh of a key (nscaching)."""
+    """Fresh random candidates in each refresh of a key (nscaching; softmax takes its tail)."""
     draw: Strategy = "uniform"
     """How a negative is drawn from the cache (nscaching)."""
     refresh: Literal["importance", "top", "uniform"] = "importance"

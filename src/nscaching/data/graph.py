@@ -155,7 +155,10 @@ class KnowledgeGraph:
         """Return the training triples and their inverses (t, r + |R|, h), without other splits."""
         head, relation, tail = self.train.T
         inverse = np.stack([tail, relation + len(self.relations), head], axis=1)
-        names = [*self.relations, *(f"{name}⁻¹" for name in self.relations)]
+        own, mark = set(self.relations), "⁻¹"
+        while any(name + mark in own for name in own):
+            mark += "⁻¹"
+        names = [*self.relations, *(name + mark for name in self.relations)]
         none = self.train[:0]
         return replace(
             self,

@@ -6,23 +6,24 @@ from dataclasses import dataclass
 from typing import Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from nscaching.data.index import Side
 from nscaching.kernels.batch import Batch
 from nscaching.kernels.caches import Contrast, Rivals
-from nscaching.kernels.codes import KINDS
+from nscaching.kernels.codes import GIVEN
 from nscaching.kernels.compiled import CompiledLearner
-from nscaching.kernels.learner import cubes, relation_losses
+from nscaching.kernels.learner import cubes
 from nscaching.kernels.losses import LOGISTIC_ZERO
 from nscaching.models import Model
+from nscaching.models.bilinear import Bilinear
 
 # A cached entity with no larger share of the probability of all false answers gets no gradient.
 NEGLIGIBLE = 1e-6
 
-TakeBack = Callable[[Tensor], Tensor | None]
-"""Takes the gradients [2B, D] by the queries back; returns losses [B] of tasks beside the queries,
-if there are any."""
+TakeBack = Callable[[Tensor], None]
+"""Takes the gradients [2B, D] by the queries back to the rows that made them."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,12 @@ class SoftmaxStep(CompiledLearner):
         assert isinstance(negatives, Rivals)
         self.current()
         asked = Asked.by(self.model, batch)
-        compiled = type(self.model) in KINDS and not self.learning.relation_weight
-        query, take_back = self.ask(asked) if compiled else self._ask_torch(asked)
+        query, take_back = (self._ask_torch if self.kind == GIVEN else self.ask)(asked)
         losses, by_query = self.contrast(asked, query, negatives, batch)
+        take_back(by_query)
         loss = losses.view(2, -1).sum(0)
-        other = take_back(by_query)
-        loss = loss if other is None else loss + other
+        if self.learning.relation_weight:
+            loss += self._predict_relations(asked)
         self.move(len(batch), loss, loss > LOGISTIC_ZERO, sums)
 
     @abstractmethod
@@ -85,31 +86,48 @@ class SoftmaxStep(CompiledLearner):
 
     @torch.enable_grad()
     def _ask_torch(self, asked: Asked) -> tuple[Tensor, TakeBack]:
-        n, learning = len(asked.anchor) // 2, self.learning
-        rows = self.vectors["entity"][asked.anchor].requires_grad_()
-        relations = self.vectors["relation"].detach().requires_grad_()
-        model = self.model.with_rows(rows, relations)
-        place = torch.arange(2 * n, device=rows.device)
+        model, rows, relations, place = self._model_of(asked)
         ends = zip(Side, (place[: asked.of_heads], place[asked.of_heads :]), strict=True)
         parts = [model.query(side, i, asked.relation[i]) for side, i in ends if len(i)]
-        query = torch.cat(parts)
-        losses, extra = None, rows.new_zeros(())
-        triple = place[n:], asked.relation[n:], place[:n]
-        if learning.relation_weight:
-            losses = learning.relation_weight * relation_losses(model, *triple, learning.scale)
-            extra = extra + losses.sum()
-        if learning.cubes:
-            extra = extra + learning.cubes * cubes(model, *triple)
+        made = [torch.cat(parts)]
+        if self.learning.cubes:
+            head, tail = place.view(2, -1).flip(0)
+            triple = head, asked.relation.view(2, -1)[1], tail
+            made.append(self.learning.cubes * cubes(model, *triple))
 
-        def take_back(by_query: Tensor) -> Tensor | None:
-            leaves = (rows, relations)
-            outputs, given = [query], [by_query]
-            if extra.requires_grad:
-                outputs, given = [query, extra], [by_query, torch.ones_like(extra)]
-            by_rows, by_relations = torch.autograd.grad(outputs, leaves, given)
-            self.add_rows("entity", asked.anchor, by_rows)
-            everyone = torch.arange(len(by_relations), device=rows.device)
-            self.add_rows("relation", everyone, by_relations)
-            return None if losses is None else losses.detach()
+        def take_back(by_query: Tensor) -> None:
+            given = [by_query, *map(torch.ones_like, made[1:])]
+            self._add(asked, *torch.autograd.grad(made, (rows, relations), given))
 
-        return query.detach(), take_back
+        return made[0].detach(), take_back
+
+    @torch.enable_grad()
+    def _predict_relations(self, asked: Asked) -> Tensor:
+        """Return weighted losses [B] of the relations of (h, ?, t), as ``relation_losses`` does.
+
+        Adds their gradients.
+        """
+        model, rows, relations, place = self._model_of(asked)
+        n, learning = len(rows) // 2, self.learning
+        used = place if model.reciprocal else place[n:]  # queries (t, ?, h), then (h, ?, t)
+        if isinstance(model, Bilinear):
+            scores = model.score_relations_of(rows[used], rows.roll(n, 0)[used])
+        else:
+            scores = model.score_relations(place[used], place.roll(n)[used])
+        wanted = asked.relation[used]
+        losses = F.cross_entropy(learning.scale * scores, wanted, reduction="none")
+        loss = learning.relation_weight * losses.view(-1, n).sum(0)
+        self._add(asked, *torch.autograd.grad(loss.sum(), (rows, relations)))
+        return loss.detach()
+
+    def _model_of(self, asked: Asked) -> tuple[Model, Tensor, Tensor, Tensor]:
+        """Return a model of the anchors' rows alone [2B, D], its tables, and its ids."""
+        rows = self.vectors["entity"][asked.anchor].requires_grad_()
+        relations = self.vectors["relation"].detach().requires_grad_()
+        place = torch.arange(len(rows), device=rows.device)
+        return self.model.with_rows(rows, relations), rows, relations, place
+
+    def _add(self, asked: Asked, by_rows: Tensor, by_relations: Tensor) -> None:
+        self.add_rows("entity", asked.anchor, by_rows)
+        every = torch.arange(len(by_relations), device=by_rows.device)
+        self.add_rows("relation", every, by_relations)

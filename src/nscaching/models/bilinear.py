@@ -23,8 +23,11 @@ class Bilinear(Model):
         """Return the vector [..., D] of entity rows [..., D] that scores relation rows: f = p·r."""
 
     def score_relations(self, head: Tensor, tail: Tensor) -> Tensor:
-        every = self.relation_rows(torch.arange(self.relations, device=head.device))
-        return self.pair(self.entity_rows(head), self.entity_rows(tail)) @ every.T
+        return self.score_relations_of(self.entity_rows(head), self.entity_rows(tail))
+
+    def score_relations_of(self, head: Tensor, tail: Tensor) -> Tensor:
+        """Score every relation between entity rows [B, D] → [B, relations]."""
+        return self.pair(head, tail) @ self.relation.T
 
 
 @MODELS.register("DistMult")

@@ -145,14 +145,20 @@ def _check(asked: ProbeConfig, graph: KnowledgeGraph, sampler: Sampler) -> None:
     asked.check_possible(sampler.config)
     if asked.probe_test and not len(graph.test):
         raise UserError(f"{flag('probe_test')}: {graph.name} has no test triples")
+    config = sampler.config
+    if asked.probe_repeats and config.objective == "softmax":
+        reason = f"{flag('objective')} softmax draws no single negatives"
+        raise UserError(f"{flag('probe_repeats')}: {reason}")
     for name, possible, reason in (
         ("probe_repeats", sampler.count, "has no negatives"),
         ("probe_changes", sampler.has_cache, "keeps no cache"),
         ("snapshots", sampler.has_cache, "keeps no cache"),
     ):
         if getattr(asked, name) and not possible:
-            sampler_name = f"{flag('sampler')} {sampler.config.sampler}"
-            raise UserError(f"{flag(name)}: {sampler_name} {reason}")
+            raise UserError(f"{flag(name)}: {flag('sampler')} {config.sampler} {reason}")
+    for name in ("probe_changes", "snapshots"):
+        if getattr(asked, name) and not config.cache.n1:
+            raise UserError(f"{flag(name)}: {flag('n1')} 0 keeps no cache")
 
 
 def _copy(ids: Tensor) -> Tensor:

@@ -60,10 +60,11 @@ class Statement:
         self.kernels = choose_kernels(config.kernels, device).name
         self.model = self._build(config.model, config.reciprocal)
         self.objective = choose_objective(config, self.model)
+        softmax = self.objective == "softmax"
         one_side = self.sampler.one_side and self.objective not in ALL_ENTITIES
-        steps = self.kernels if one_side else "reference"
-        self.learned = Learned(self.model, config.optimizer, steps)
-        plain = config.filter_known or self.model.form not in FORMS
+        steps = self.kernels if one_side or softmax else "reference"
+        self.learned = Learned(self.model, config.optimizer, steps, softmax)
+        plain = config.filter_known or self.model.form not in FORMS or softmax
         self.compiled_refresh = self.kernels != "reference" and not plain
         self.generators = []  # one, or none
         if self.sampler.has_generator:
@@ -72,7 +73,8 @@ class Statement:
         self.triples, self.batch = len(graph.train), min(config.batch_size, len(graph.train))
         self.every_triple = self.triples + len(graph.valid) + len(graph.test)
         self.keys = sum(map(len, graph.train_index.values()))  # distinct queries of both sides
-        self.caches = INT * self.keys * config.cache.n1 if self.sampler.has_cache else 0
+        self.cached = config.cache.n1 if self.sampler.has_cache else 0  # entities of each key
+        self.caches = INT * self.keys * self.cached
         self.available: dict[Place, int | None] = {
             "memory": None if free is None else free + held,
             "GPU memory": machine.gpu_available() if self.on_gpu else None,
@@ -143,7 +145,7 @@ class Statement:
             # In a refresh, each thread marks the entities that it has seen.
             ready += LONG * (config.threads or torch.get_num_threads()) * self.model.entities
         rounded = self.learned.compiled and config.cache.candidate_rows == "bfloat16"
-        if self.kernels == "triton" and rounded:
+        if self.kernels == "triton" and rounded and self.objective != "softmax":
             ready += self.learned.table // 2
         numbers = sum(table.numel() for table in self.model.parameters())
         start = self.learned.state if config.pretrain else 0
@@ -157,8 +159,8 @@ class Statement:
             "optimizer state": self.learned.optimizer,
             "gradients": self.learned.gradients,
             "rows kept ready": ready,
-            f"caches: {keys:,} keys × {config.cache.n1}": self.caches,
-            "queries of the caches' keys": 2 * LONG * keys if self.sampler.has_cache else 0,
+            f"caches: {keys:,} keys × {self.cached}": self.caches,
+            "queries of the caches' keys": 2 * LONG * keys if self.cached else 0,
             "known triples": known,
             "generator": sum(each.kept + each.gradients for each in self.generators),
             # Three columns, two keys, and the order of an epoch.
@@ -185,8 +187,8 @@ class Statement:
         if self.objective in ALL_ENTITIES:
             steps = [self.learned.against_all(2 * batch, gradients=True)]
         elif self.objective == "softmax":
-            cached = config.cache.n1 if self.sampler.has_cache else 0
-            steps = [self.learned.softmax(batch, cached, min(config.tail, self.model.entities))]
+            tail = min(config.tail, self.model.entities)
+            steps = [self.learned.softmax(batch, self.cached, tail)]
         else:
             steps = [self.learned.step(batch, 1 + self.negatives)]
         for generator in self.generators:
@@ -248,7 +250,7 @@ def advice(graph: KnowledgeGraph, config: TrainConfig) -> str:
 
 def remedy(found: Statement, place: Place, bound: int) -> str:
     """Name the flags of which each alone makes a training run fit into some bytes."""
-    config, cached = found.config, found.sampler.has_cache
+    config, cached = found.config, found.cached > 0
 
     def fits(**settings: Any) -> bool:  # noqa: ANN401  (fields of TrainConfig)
         try:

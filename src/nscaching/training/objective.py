@@ -1,5 +1,7 @@
 """The loss and the penalty of a training run, where the configuration leaves them open."""
 
+from collections.abc import Sequence
+
 from nscaching.config import TrainConfig
 from nscaching.errors import UserError, flag
 from nscaching.kernels.losses import ALL_ENTITIES, Objective
@@ -37,13 +39,17 @@ def _objective(config: TrainConfig, model: Model | type[Model]) -> Objective:
         return "shifted" if sampler.has_weights else "margin"
     if config.objective == "softmax" and not sampler.has_rivals:
         able = [name for name in SAMPLERS.names() if SAMPLERS.get(name).has_rivals]
-        known = f"give {flag('sampler')} {', '.join(able[:-1])} or {able[-1]}"
+        known = f"give {flag('sampler')} {_either(able)}"
         raise UserError(f"{flag('objective')} softmax does not go with {config.sampler}: {known}")
     if sampler.has_negatives == (config.objective in ALL_ENTITIES):
         none, some = "no negatives: give {} none", "negatives: give a {}"
         uses = (none if sampler.has_negatives else some).format(flag("sampler"))
         raise UserError(f"{flag('objective')} {config.objective} uses {uses}")
     return config.objective
+
+
+def _either(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 # Settings that only some objectives look at, each with the value that changes nothing.
@@ -57,8 +63,11 @@ OF_SOFTMAX: dict[str, tuple[object, tuple[Objective, ...]]] = {
 def _check_settings_of_softmax(config: TrainConfig, objective: Objective) -> None:
     for name, (neutral, objectives) in OF_SOFTMAX.items():
         if getattr(config, name) != neutral and objective not in objectives:
-            given = f"{flag(name)} goes with {flag('objective')} {' or '.join(objectives)}"
+            given = f"{flag(name)} goes with {flag('objective')} {_either(objectives)}"
             raise UserError(f"{given}, not with {objective}")
     if objective == "softmax" and (config.negatives or config.filter_known):
         what = flag("negatives") if config.negatives else flag("filter_known")
         raise UserError(f"{flag('objective')} softmax draws no single negatives: leave out {what}")
+    if objective == "softmax" and config.cache.candidates == "slots":
+        what = f"{flag('candidates')} slots"
+        raise UserError(f"{flag('objective')} softmax caches each entity once: leave out {what}")

@@ -182,7 +182,8 @@ class Recorder:
             self.folder.cut(state["marks"], self.trainer.judged, best)
         kind = type(self.trainer.sampler)
         learns = kind.update is not Sampler.update and kind.checkpoint is Sampler.checkpoint
-        if learns and not self.trainer.sampler.state():
+        no_cache = kind.has_cache and not self.run.config.cache.n1
+        if learns and not no_cache and not self.trainer.sampler.state():
             lost = "learns, but has no state to keep: it starts from the beginning"
             self.listener.note(f"{kind.__name__} {lost}")
 

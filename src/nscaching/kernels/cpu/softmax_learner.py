@@ -11,7 +11,7 @@ from nscaching.data.index import Side
 from nscaching.kernels import random
 from nscaching.kernels.batch import Batch
 from nscaching.kernels.caches import CacheAccess, Rivals
-from nscaching.kernels.codes import FORMS, STRATEGIES
+from nscaching.kernels.codes import FORMS, GIVEN, STRATEGIES
 from nscaching.kernels.cpu import rank, softmax
 from nscaching.kernels.cpu.learner import Array, NumbaLearner
 from nscaching.kernels.cpu.threads import Threads, torch_threads
@@ -55,7 +55,7 @@ class NumbaSoftmax(SoftmaxStep, NumbaLearner):
                 softmax.ask_back, n, kind, of_heads, float(self.learning.cubes), *tables, *ends,
                 by_query, self.given[-n:], self.g_relation,
             )  # fmt: skip
-            self.by_relation = asked.relation.numpy(), self.g_relation
+            self.by_relation.append((asked.relation.numpy(), self.g_relation[:n]))
 
         return query, take_back
 
@@ -74,7 +74,7 @@ class NumbaSoftmax(SoftmaxStep, NumbaLearner):
         parts = len(blocks) if form is Form.DOT else 1
         given = parts * count + n
         places = given + n * (1 + n1)
-        self._make_room(n, max(places, self.model.relations), min(places, self.model.entities))
+        self._make_room(n, places + self.model.relations, min(places, self.model.entities))
         self.given = self._room("given", given, size)
         self.ids = self._room("ids", places, dtype=torch.int64)
         self.candidates = self.ids[given:].view(n, 1 + n1)
@@ -82,6 +82,9 @@ class NumbaSoftmax(SoftmaxStep, NumbaLearner):
         self.ids[:given] = torch.cat([tail.repeat(parts), asked.anchor])
         self.is_active = self._room("active", places, dtype=torch.bool)
         self.is_active[:given] = True
+        self.by_relation: list[tuple[Array, Array]] = []
+        if self.kind == GIVEN:
+            self.given[-n:] = 0
 
         by_query, losses = self._room("by_query", n, size), torch.empty(n)
         fresh = self._room("fresh", n, n1, dtype=torch.int32)
@@ -139,9 +142,9 @@ class NumbaSoftmax(SoftmaxStep, NumbaLearner):
 
     def add_rows(self, table: str, ids: Tensor, gradients: Tensor) -> None:
         if table == "entity":  # the anchors, whose places are the last of the given
-            self.given[-len(ids) :] = gradients
+            self.given[-len(ids) :] += gradients
         else:
-            self.by_relation = ids.numpy(), gradients.contiguous().numpy()
+            self.by_relation.append((ids.numpy(), gradients.numpy()))
 
     def move(self, n: int, loss: Tensor, teaching: Tensor, sums: Tensor) -> None:
         self.loss[:n], self.teaching[:n] = loss.numpy(), teaching.numpy()
@@ -154,7 +157,7 @@ class NumbaSoftmax(SoftmaxStep, NumbaLearner):
         each = np.arange(group[0] + 1)  # the u-th entity's gradient is the u-th
         self.steps += 1
         squares = self._update("entity", (group[0], group[1], each, each), self.g_entity, n)
-        ids, gradients = self.by_relation
+        ids, gradients = map(np.concatenate, zip(*self.by_relation, strict=True))
         group = self._group(ids[:, None], np.ones(len(ids), np.bool_))
         squares += self._update("relation", group, gradients, n)
         self.squares_sum = float(sum(squares))

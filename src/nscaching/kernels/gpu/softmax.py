@@ -163,7 +163,7 @@ def weigh(
     if N1 > 0:
         low = tl.zeros([BLOCK], tl.int32)
         for step in tl.static_range(SEARCH):
-            half: tl.constexpr = 1 << (SEARCH - 1 - step)
+            half = 1 << (SEARCH - 1 - step)
             probe = tl.load(candidates + 1 + low + half, there & (low + half < N1), LAST)
             low = tl.where(there & (probe <= u), low + half, low)
         there = there & (tl.load(candidates + 1 + low, there, LAST) != u)
@@ -248,51 +248,105 @@ def keep(row, c, cached, value, u, there, tail_value, N1: tl.constexpr, C: tl.co
 
 
 @triton.jit
+def slope_back(Q, Q_im, X, X_im, slope, FORM: tl.constexpr, NORM: tl.constexpr):
+    """Return slope·∂f by the query, of rows X [T, BLOCK] with slopes [T, 1].
+
+    The imaginary part is of use where rows are complex numbers.
+    """
+    by = slope * X
+    by_im = by
+    if FORM != 0:
+        difference = Q - X
+        if NORM == MODULI:
+            other = Q_im - X_im
+            modulus = tl.sqrt(difference * difference + other * other)
+            steep = tl.where(modulus > 0, slope / tl.where(modulus > 0, modulus, 1.0), 0.0)
+            by, by_im = -steep * difference, -steep * other
+        elif NORM == 1:
+            by = -slope * tl.where(difference > 0, 1.0, tl.where(difference < 0, -1.0, 0.0))
+        else:
+            length = tl.sqrt(tl.sum(difference * difference, 1))[:, None]
+            by = difference * tl.where(length > 0, -slope / length, 0.0)
+    return by, by_im
+
+
+@triton.jit
 def meet_back(
-    query, candidates, slopes, rows, g_rows, touched, by_query,
-    COUNT: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, FORM: tl.constexpr,
-    NORM: tl.constexpr,
+    query, candidates, slopes, rows, by_query,
+    COUNT: tl.constexpr, T: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+    FORM: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
-    """Add Σ slope·∂f by one query to by_query, and slope·∂f by the candidates' rows to theirs."""
+    """Add Σ slope·∂f by one query to by_query, T candidates at a time."""
     i = tl.program_id(0).to(tl.int64)
     PAIRS: tl.constexpr = (FORM == 1) and (NORM == MODULI)
     HALF: tl.constexpr = D // 2
-    d = tl.arange(0, BLOCK)
+    d = tl.arange(0, BLOCK)[None, :]
     inside = d < (HALF if PAIRS else D)
     Q = tl.load(query + i * D + d, inside, 0.0)
-    total = tl.load(by_query + i * D + d, inside, 0.0)
+    Q_im = tl.load(query + i * D + HALF + d, inside, 0.0) if PAIRS else Q
+    total = tl.zeros([T, BLOCK], tl.float32)
+    total_im = total
+    for first in range(0, COUNT, T):
+        at = first + tl.arange(0, T)
+        slope = tl.load(slopes + i * COUNT + at, at < COUNT, 0.0)[:, None]
+        e = tl.load(candidates + i * COUNT + at, at < COUNT, 0).to(tl.int64)[:, None] * D
+        X = tl.load(rows + e + d, inside, 0.0)
+        X_im = tl.load(rows + e + HALF + d, inside, 0.0) if PAIRS else X
+        by, by_im = slope_back(Q, Q_im, X, X_im, slope, FORM, NORM)
+        total += by
+        total_im += by_im
+    d = tl.arange(0, BLOCK)
+    inside = d < (HALF if PAIRS else D)
+    out = by_query + i * D + d
+    tl.store(out, tl.load(out, inside, 0.0) + tl.sum(total, 0), inside)
     if PAIRS:
-        Q_im = tl.load(query + i * D + HALF + d, inside, 0.0)
-        total_im = tl.load(by_query + i * D + HALF + d, inside, 0.0)
-    for at in range(COUNT):
-        slope = tl.load(slopes + i * COUNT + at)
-        if slope != 0:
-            e = tl.load(candidates + i * COUNT + at).to(tl.int64)
+        out += HALF
+        tl.store(out, tl.load(out, inside, 0.0) + tl.sum(total_im, 0), inside)
+
+
+@triton.jit
+def rows_back(
+    query, entity, place, slopes, rows, g_rows, touched, PLACES,
+    COUNT: tl.constexpr, SHARE: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+    FORM: tl.constexpr, NORM: tl.constexpr,
+):  # fmt: skip
+    """Add slope·∂f by the rows of candidates to their gradients.
+
+    The places [2B · COUNT] of candidates are sorted by entity: a program adds up SHARE of them, and
+    adds a sum to the gradient of a row where the entity changes, which takes few atomic sums.
+    """
+    first = tl.program_id(0) * SHARE
+    last = tl.minimum(first + SHARE, PLACES)
+    PAIRS: tl.constexpr = (FORM == 1) and (NORM == MODULI)
+    HALF: tl.constexpr = D // 2
+    d = tl.arange(0, BLOCK)[None, :]
+    inside = d < (HALF if PAIRS else D)
+    total = tl.zeros([1, BLOCK], tl.float32)
+    total_im = total
+    e = tl.load(entity + first).to(tl.int64)
+    for at in range(first, last):
+        where = tl.load(place + at)
+        slope = tl.load(slopes + where)
+        i = where // COUNT * D
+        Q = tl.load(query + i + d, inside, 0.0)
+        if FORM == 0:
+            total += slope * Q
+        else:
             X = tl.load(rows + e * D + d, inside, 0.0)
-            if FORM == 0:
-                total += slope * X
-                by_row = slope * Q
-            else:
-                difference = Q - X
-                if NORM == MODULI:
-                    other = Q_im - tl.load(rows + e * D + HALF + d, inside, 0.0)
-                    modulus = tl.sqrt(difference * difference + other * other)
-                    steep = tl.where(modulus > 0, slope / tl.where(modulus > 0, modulus, 1.0), 0.0)
-                    by_row, by_row_im = steep * difference, steep * other
-                    total_im -= by_row_im
-                    add_whole(g_rows + e * D + HALF + d, by_row_im, inside)
-                elif NORM == 1:
-                    sign = tl.where(difference > 0, 1.0, tl.where(difference < 0, -1.0, 0.0))
-                    by_row = slope * sign
-                else:
-                    length = tl.sqrt(tl.sum(difference * difference, 0))
-                    by_row = difference * tl.where(length > 0, slope / length, 0.0)
-                total -= by_row
-            add_whole(g_rows + e * D + d, by_row, inside)
+            Q_im = tl.load(query + i + HALF + d, inside, 0.0) if PAIRS else Q
+            X_im = tl.load(rows + e * D + HALF + d, inside, 0.0) if PAIRS else X
+            by, by_im = slope_back(Q, Q_im, X, X_im, slope, FORM, NORM)
+            total -= by
+            total_im -= by_im
+        following = tl.load(entity + at + 1, at + 1 < last, -1).to(tl.int64)
+        if following != e:
+            add_whole(g_rows + e * D + d, total, inside)
+            total = tl.zeros([1, BLOCK], tl.float32)
+            if PAIRS:
+                add_whole(g_rows + e * D + HALF + d, total_im, inside)
+            total_im = tl.zeros([1, BLOCK], tl.float32)
             tl.store(touched + e, 1)
-    tl.store(by_query + i * D + d, total, inside)
-    if PAIRS:
-        tl.store(by_query + i * D + HALF + d, total_im, inside)
+        e = following
 
 
 @triton.jit
@@ -306,4 +360,3 @@ def add_rows(ids, gradients, total, touched, D: tl.constexpr, BLOCK: tl.constexp
     live = (d < D) & (most + tl.zeros([BLOCK], tl.float32) != 0)
     add_whole(total + row * D + d, g, live)
     tl.store(touched + row, 1, most != 0)
-

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # A cached entity with a smaller share of the probability of all false answers gets no gradient.
 NEGLIGIBLE = 1e-6
+SHARE = 32  # places of candidates that a program adds up
 
 
 class TritonSoftmax(SoftmaxStep, TritonLearner):
@@ -76,10 +77,15 @@ class TritonSoftmax(SoftmaxStep, TritonLearner):
             by_query, by_tail = torch.autograd.grad(scores, ends, tail_slopes)
         pairs = self.model.form is Form.DISTANCE and metric == MODULI
         block = triton.next_power_of_2(size // 2 if pairs else size)
-        softmax.meet_back[(n,)](
-            query, candidates, slopes, self.rows, self.gradients["entity"],
-            self.touched["entity"], by_query, COUNT=1 + n1, D=size, BLOCK=block, FORM=form,
-            NORM=metric, num_warps=max(1, block // 1024),
+        shape = {
+            "COUNT": 1 + n1, "D": size, "BLOCK": block, "FORM": form, "NORM": metric,
+            "num_warps": max(1, block // 1024),
+        }  # fmt: skip
+        softmax.meet_back[(n,)](query, candidates, slopes, self.rows, by_query, T=4, **shape)
+        entity, place = candidates.view(-1).sort(stable=True)
+        softmax.rows_back[(triton.cdiv(len(place), SHARE),)](
+            query, entity, place, slopes, self.rows, self.gradients["entity"],
+            self.touched["entity"], len(place), SHARE=SHARE, **shape,
         )  # fmt: skip
         self.add_rows("entity", rivals.tail, by_tail)
         return losses, by_query

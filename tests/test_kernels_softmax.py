@@ -32,7 +32,7 @@ from nscaching.kernels.cpu.vectors import exp
 from nscaching.kernels.learner import AutogradLearner
 from nscaching.kernels.softmax import SoftmaxLearner
 from nscaching.kernels.softmax_step import SoftmaxStep
-from test_kernels_step import new_sums, parameters
+from test_kernels_step import OPTIMIZERS, new_sums, parameters
 
 GRAPH = random_graph(entities=14, relations=3, train=60)
 ROUNDING = 1e-5  # of a gradient; below it optimizers make whole steps of what is rounding alone
@@ -43,11 +43,6 @@ MODELS = [
     ("ComplEx", 1), ("DistMult", 1), ("SimplE", 1), ("HolE", 1),
     ("TransE", 2), ("TransM", 2), ("RotatE", 1), ("RotatE", 2),
 ]  # fmt: skip
-OPTIMIZERS: dict[str, dict[str, bool]] = {
-    "adam": {},
-    "row-adam": {"rows": True},
-    "adagrad": {"adagrad": True},
-}
 
 
 def model_of(name, norm=1, dim=8, reciprocal=False, seed=0, graph=GRAPH):

@@ -6,7 +6,15 @@ from numba import njit
 from nscaching.kernels.codes import DISTANCE, DOT, SHIFTED, TOP, UNIFORM
 from nscaching.kernels.cpu.random import COMPILE, INLINE, bits, gumbel, stream_of
 from nscaching.kernels.cpu.vectors import (
-    AHEAD, ONE, TINY, ZERO, distance, dot, fetch, least_of, most_of,
+    AHEAD,
+    ONE,
+    TINY,
+    ZERO,
+    distance,
+    dot,
+    fetch,
+    least_of,
+    most_of,
 )  # fmt: skip
 
 # Stands for infinite scores: unlike infinity, it can be halved.

@@ -10,6 +10,7 @@ from nscaching.kernels.cpu.vectors import ONE, TINY, ZERO, add, dot
 # Shares of the new gradient in its mean and of its square in the mean square; β₂; ε.
 FRESH_1, FRESH_2 = (np.float32(1 - beta) for beta in optimizers.BETAS)
 BETA_2, EPSILON = np.float32(optimizers.BETAS[1]), np.float32(optimizers.EPSILON)
+MANY = 1 << 15  # positions that are worth a count of 2¹⁶ digits
 ADAGRAD_EPSILON = np.float32(optimizers.ADAGRAD_EPSILON)
 
 
@@ -18,30 +19,31 @@ def group(ids, active, order, spare, touched, starts):
     """Sort the positions in ids [B, n] by id; return how many different ids there are.
 
     The position of ids[i, j] is i·n + j; inactive rows are left out. The u-th id is touched[u],
-    its positions are order[starts[u]:starts[u+1]], ascending. By radix, eleven bits at a time:
-    the time does not depend on how large ids can be.
+    its positions are order[starts[u]:starts[u+1]], ascending. By radix, eleven or sixteen bits at
+    a time: the time does not depend on how large ids can be.
     """
-    flat, width, count, most = ids.ravel(), ids.shape[1], 0, 0
+    flat, row, count, most = ids.ravel(), ids.shape[1], 0, 0
     for i in range(ids.shape[0]):
         if active[i]:
-            for position in range(i * width, (i + 1) * width):
+            for position in range(i * row, (i + 1) * row):
                 order[count] = position
                 count += 1
                 most = max(most, flat[position])
-    places = np.empty(2049, np.int64)
-    shift = 0
+    shift, width = 0, 16 if count > MANY else 11
+    last = (1 << width) - 1
+    places = np.empty(last + 2, np.int64)
     while count and (most >> shift) > 0:
         places[:] = 0
         for c in range(count):
-            places[((flat[order[c]] >> shift) & 2047) + 1] += 1
-        for digit in range(2048):
+            places[((flat[order[c]] >> shift) & last) + 1] += 1
+        for digit in range(last + 1):
             places[digit + 1] += places[digit]
         for c in range(count):
-            digit = (flat[order[c]] >> shift) & 2047
+            digit = (flat[order[c]] >> shift) & last
             spare[places[digit]] = order[c]
             places[digit] += 1
         order[:count] = spare[:count]
-        shift += 11
+        shift += width
     different = 0
     for c in range(count):
         if c == 0 or flat[order[c]] != flat[order[c - 1]]:

@@ -26,7 +26,7 @@ from helpers import (
 )
 from nscaching.data.index import Side
 from nscaching.kernels import Kernels, Learning
-from nscaching.kernels.cpu import softmax_learner
+from nscaching.kernels.cpu import adam, softmax_learner
 from nscaching.kernels.cpu.random import COMPILE
 from nscaching.kernels.cpu.vectors import exp
 from nscaching.kernels.learner import AutogradLearner
@@ -359,3 +359,18 @@ def test_memory_is_used_again():
         run.step(np.arange(size))
     assert {name: part.data_ptr() for name, part in run.learner.room.items()} == before
     assert (run.learner.where == -1).all()
+
+
+@pytest.mark.parametrize(("places", "entities"), [(50_000, 9), (50_000, 70_000), (300, 5000)])
+def test_places_are_grouped_by_entity(places, entities):
+    random = np.random.default_rng(places + entities)
+    ids, active = random.integers(entities, size=(places, 1)), random.random(places) < 0.9
+    order, spare, touched = np.empty((3, places), np.int64)
+    starts = np.empty(places + 1, np.int64)
+    different = adam.group(ids, active, order, spare, touched, starts)
+    wanted = np.flatnonzero(active)
+    wanted = wanted[np.argsort(ids[wanted, 0], kind="stable")]
+    assert (order[: len(wanted)] == wanted).all()
+    every, first = np.unique(ids[wanted, 0], return_index=True)
+    assert (touched[:different] == every).all()
+    assert starts[: different + 1].tolist() == [*first, len(wanted)]

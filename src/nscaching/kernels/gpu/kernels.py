@@ -27,6 +27,10 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Whether Triton runs kernels in Python, on the CPU, which is for tests."""
 
 
+MANY_PAIRS = 1 << 23
+"""Pairs of queries and entities from which on large tiles use all of a GPU."""
+
+
 class Stopwatch:
     """Listens to Triton, after an earlier listener; adds up the seconds of compiling or loading."""
 
@@ -268,17 +272,21 @@ class TritonKernels(CompiledKernels[TritonLearner]):
 
     def pair_distances(self, query: Tensor, rows: Tensor, norm: int) -> Tensor:
         query, rows = query.detach(), rows.detach()
-        n, entities, (queries, at_once) = len(query), len(rows), (64, 128)
+        n, entities = len(query), len(rows)
+        # Small tiles where large ones would leave multiprocessors idle.
+        queries, at_once = (64, 128) if n * entities > MANY_PAIRS else (32, 32)
         out = query.new_empty(n, entities)
         grid = (triton.cdiv(entities, at_once), triton.cdiv(n, queries))
         rank.distances[grid](
             query.T.contiguous(), rows.T.contiguous(), out, n, entities,
-            D=query.shape[1], NORM=norm, QUERIES=queries, ROWS=at_once, num_warps=8,
+            D=query.shape[1], NORM=norm, QUERIES=queries, ROWS=at_once,
+            num_warps=8 if at_once > 32 else 4,
         )  # fmt: skip
         return out
 
     def slopes(self, weight: Tensor, query: Tensor, rows: Tensor, norm: int) -> Tensor:
-        n, entities, (queries, at_once) = len(query), len(rows), (16, 512)
+        n, entities = len(query), len(rows)
+        queries, at_once = (16, 512) if n * entities > MANY_PAIRS else (8, 64)
         parts = triton.cdiv(entities, at_once)
         out = query.new_empty(parts, *query.shape)
         size = query.shape[1] // 2 if norm == MODULI else query.shape[1]

@@ -150,6 +150,17 @@ def test_steps_agree(
 
 
 @twins
+@pytest.mark.parametrize("name", ["ComplEx", "SimplE"])
+def test_a_small_batch_and_many_relations(twin, name):
+    graph, rows = random_graph(entities=8, relations=40, train=60), [3]
+    model, learning = model_of(name, graph=graph), learning_of("adagrad", relation_weight=0.5)
+    runs = [Run(path, model, learning, graph, n1=0, tail=1) for path in ("reference", twin)]
+    for _ in range(2):
+        sums, fast_sums = (run.step(rows) for run in runs)
+        torch.testing.assert_close(fast_sums, sums, rtol=3e-5, atol=1e-5)
+
+
+@twins
 def test_which_steps_are_compiled(twin):
     kernels = new_kernels(twin)
     for name in ("ComplEx", "RotatE", "TransM", "TransH", "TransR"):

@@ -59,6 +59,24 @@ class NumbaSoftmax(SoftmaxStep, NumbaLearner):
 
         return query, take_back
 
+    def _make_places(self, asked: Asked, tail: Tensor, parts: int, n1: int) -> int:
+        """Make room for the places of a step; return how many are given."""
+        n, entities = len(asked.anchor), self.model.entities
+        given = parts * len(tail) + n
+        places = given + n * (1 + n1)
+        self._make_room(n, places + 2 * self.model.relations, min(places, entities))
+        self.ids = self._room("ids", places, dtype=torch.int64)
+        self.ids[:given] = torch.cat([tail.repeat(parts), asked.anchor])
+        self.candidates = self.ids[given:].view(n, 1 + n1)
+        self.is_active = self._room("active", places, dtype=torch.bool)
+        self.is_active[:given] = True
+        self.by_candidate = self._room("slopes", n, 1 + n1)
+        self.given = self._room("given", given, self.rows.shape[1])
+        if self.kind == GIVEN:  # compiled loops write what torch adds
+            self.given[-n:] = 0
+        self.by_relation: list[tuple[Array, Array]] = []
+        return given
+
     def contrast(
         self, asked: Asked, query: Tensor, rivals: Rivals, batch: Batch
     ) -> tuple[Tensor, Tensor]:
@@ -71,21 +89,8 @@ class NumbaSoftmax(SoftmaxStep, NumbaLearner):
             caches, key = [side.ids.numpy() for side in cache.sides], torch.cat([*cache.keys])
         n1 = caches[0].shape[1]
 
-        parts = len(blocks) if form is Form.DOT else 1
-        given = parts * count + n
-        places = given + n * (1 + n1)
-        self._make_room(n, places + self.model.relations, min(places, self.model.entities))
-        self.given = self._room("given", given, size)
-        self.ids = self._room("ids", places, dtype=torch.int64)
-        self.candidates = self.ids[given:].view(n, 1 + n1)
-        self.by_candidate, self.queries = self._room("slopes", n, 1 + n1), query
-        self.ids[:given] = torch.cat([tail.repeat(parts), asked.anchor])
-        self.is_active = self._room("active", places, dtype=torch.bool)
-        self.is_active[:given] = True
-        self.by_relation: list[tuple[Array, Array]] = []
-        if self.kind == GIVEN:
-            self.given[-n:] = 0
-
+        given = self._make_places(asked, tail, len(blocks) if form is Form.DOT else 1, n1)
+        self.queries = query
         by_query, losses = self._room("by_query", n, size), torch.empty(n)
         fresh = self._room("fresh", n, n1, dtype=torch.int32)
         slopes, rows = self._room("tail_slopes", n, count), self.vectors["entity"][tail]

@@ -312,7 +312,7 @@ def test_a_run_goes_on_from_a_checkpoint_bit_for_bit(twin, name):
 def test_threads_do_not_change_a_step(name, norm, optimizer, monkeypatch):
     monkeypatch.setattr(softmax_learner, "BLOCK", 32)
     graph = random_graph(entities=70, relations=4, train=400)
-    model = model_of(name, norm, 26, graph=graph)
+    model = model_of(name, norm, 106, graph=graph)
     found = []
     for count in (1, 2, 3):
         with threads(count):  # torch's own, too

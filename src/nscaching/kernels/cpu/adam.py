@@ -102,14 +102,13 @@ def move(row, mean, square, g, size, root, decay):
 def update(
     begin, end, unit, different, touched, starts, order, gradients, g_shift,
     rows_only, size, root, decay, table, mean, square, normalized,
-    projection, projection_mean, projection_square, shift, moved,
+    projection, projection_mean, projection_square, shift, moved, squares,
 ):  # fmt: skip
-    """Move the rows [begin:end] of a table; return the sum of squares of their gradients.
+    """Move the rows [begin:end] of a table; squares[u] is that of the gradient of touched[u].
 
     With rows_only the bounds count the rows that have a gradient, else all rows. A row that never
     had a gradient (``moved`` is 0) has no momentum: without weight decay it stays as it is.
     """
-    norm = 0.0
     g, g_projection = np.empty(table.shape[1], np.float32), np.empty(table.shape[1], np.float32)
     u = begin if rows_only else np.searchsorted(touched[:different], begin)
     for at in range(begin, end):
@@ -132,11 +131,12 @@ def update(
             for i in range(g.size):
                 g_projection[i] = by_shift * normalized[e, i]
                 g[i] += by_shift * projection[e, i]
-            norm += dot(g_projection, g_projection)
         if first < last:
             if unit:
                 unit_back(g, normalized[e], row)
-            norm += dot(g, g)
+            squares[u - 1] = dot(g, g)
+            if shift.size:
+                squares[u - 1] += dot(g_projection, g_projection)
             moved[e] = 1
         move(row, mean[e], square[e], g, size, root, decay)
         if unit:
@@ -146,4 +146,3 @@ def update(
                 move(projection[e], projection_mean[e], projection_square[e], g_projection,
                      size, root, decay)  # fmt: skip
             shift[e] = dot(normalized[e], projection[e])
-    return norm

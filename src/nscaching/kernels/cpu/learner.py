@@ -146,9 +146,9 @@ class NumbaLearner(CompiledLearner):
         squares += self._update("relation", group, self.g_relation, len(relation))
         if self.direction:
             squares += self._update(self.direction, group, self.g_direction, len(relation))
-        self.squares_sum = float(sum(squares))
+        self.squares_sum = squares
 
-    def _update(self, name: str, group: Group, gradients: Array, batch: int) -> list[float]:
+    def _update(self, name: str, group: Group, gradients: Array, batch: int) -> float:
         learning, is_entity = self.learning, name == "entity"
         size, root = learning.lr, 0.0
         if not learning.adagrad:
@@ -162,11 +162,13 @@ class NumbaLearner(CompiledLearner):
         if is_entity and self.projection:
             shift, g_shift = self.shift, self.g_shift
             projection = [part.numpy() for part in self.table_and_moments(self.projection)]
-        return self.threads.run(
+        squares = np.zeros(group[0])
+        self.threads.run(
             adam.update, group[0] if rows_only else len(self.tables[name]),
             name in self.unit, *group, gradients, g_shift, rows_only, size, root, decay,
-            *self.table_and_moments(name), self.vectors[name], *projection, shift, moved,
+            *self.table_and_moments(name), self.vectors[name], *projection, shift, moved, squares,
         )  # fmt: skip
+        return float(squares.sum())  # in one order, with any number of threads
 
     def _group(self, ids: Array, active: Array) -> Group:
         arrays = self.order, self.spare, self.touched, self.starts

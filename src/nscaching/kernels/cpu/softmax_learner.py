@@ -164,6 +164,5 @@ class NumbaSoftmax(SoftmaxStep, NumbaLearner):
         squares = self._update("entity", (group[0], group[1], each, each), self.g_entity, n)
         ids, gradients = map(np.concatenate, zip(*self.by_relation, strict=True))
         group = self._group(ids[:, None], np.ones(len(ids), np.bool_))
-        squares += self._update("relation", group, gradients, n)
-        self.squares_sum = float(sum(squares))
+        self.squares_sum = squares + self._update("relation", group, gradients, n)
         self._count(n, sums)

@@ -100,7 +100,8 @@ def learner_sizes(learner, model):
         kept = list(learner.optimizer.state.values())
         return size(kept), size([table.grad for table in model.parameters()]), 0
     own = {name: rows for name, rows in learner.vectors.items() if name in learner.unit}
-    return size(learner.means, learner.squares), 0, size(own, learner.shift, learner.moved)
+    ready = own, learner.shift, learner.moved, getattr(learner, "where", None)
+    return size(learner.means, learner.squares), 0, size(ready)
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(map(str, s.values())))

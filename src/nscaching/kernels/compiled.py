@@ -17,7 +17,6 @@ from nscaching.kernels.reference import Kernels
 from nscaching.kernels.state import State, join, part
 from nscaching.models import Form, Model
 
-
 WITH_NEGATIVES = ("margin", "logistic", "shifted")
 MOST_NUMBERS = 1 << 13  # of a row that kernels hold at once: not RESCAL's matrices
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from torch import Tensor
 
 from nscaching.kernels.codes import KINDS
+from nscaching.kernels.compiled import has_queries
 from nscaching.models import Form, Model
 
 FLOAT, INT, LONG = 4, 4, 8
@@ -19,10 +20,14 @@ def size(tensors: Iterable[Tensor]) -> int:
 class Learned:
     """The bytes of a model that learns."""
 
-    def __init__(self, model: Model, optimizer: str, kernels: str) -> None:
-        """Take the kernels of gradient steps with negatives; "reference": autograd makes them."""
+    def __init__(self, model: Model, optimizer: str, kernels: str, softmax: bool = False) -> None:
+        """Take the kernels of gradient steps, with negatives or of the cached softmax.
+
+        "reference": autograd makes the steps.
+        """
         self.model, self.table = model, size([model.entity])
-        self.compiled = kernels != "reference" and type(model) in KINDS and optimizer != "adagrad"
+        known = has_queries(model) if softmax else type(model) in KINDS
+        self.compiled = known and kernels != "reference"
         tables = dict(model.named_parameters())
         self.state, self.gradients = size(model.state_dict().values()), size(tables.values())
         self.optimizer = (1 if optimizer == "adagrad" else 2) * self.gradients
@@ -35,6 +40,7 @@ class Learned:
         self.ready += FLOAT * model.entities if projected else 0
         if kernels == "numba":  # which marks the rows that moved
             self.gradients, self.ready = 0, self.ready + model.entities
+            self.ready += INT * model.entities if softmax else 0  # places in the tail
             return
         # Triton sums gradients as whole numbers, and marks the rows that have one.
         numbers = sum(table.numel() for table in tables.values())
@@ -59,6 +65,12 @@ class Learned:
 
     def softmax(self, batch: int, cached: int, tail: int) -> int:
         """Return about the bytes of a step that compares both queries with a cache and a tail."""
+        queries, pairs = 2 * batch, 2 * batch * (1 + cached)
+        if self.compiled:
+            row, blocks = FLOAT * self.model.entity.shape[1], queries // 256 + 1
+            # Queries, what made them, and gradients of both; gradients of the tail and of entities.
+            rows = 8 * queries + blocks * tail + min(pairs + queries + tail, self.model.entities)
+            return row * rows + 8 * LONG * pairs + 3 * FLOAT * queries * tail
         # Ids, random numbers, masks and scores of the pairs, with their gradients.
         return self.step(2 * batch, 2 + cached) + 12 * LONG * batch * (cached + tail)
 

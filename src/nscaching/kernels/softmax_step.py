@@ -19,6 +19,9 @@ from nscaching.kernels.losses import LOGISTIC_ZERO
 from nscaching.models import Model
 from nscaching.models.bilinear import Bilinear
 
+# A cached entity with no larger share of the probability of all false answers gets no gradient.
+NEGLIGIBLE = 1e-6
+
 TakeBack = Callable[[Tensor], None]
 """Takes the gradients [2B, D] by the queries back to the rows that made them."""
 
@@ -100,7 +103,7 @@ class SoftmaxStep(CompiledLearner):
 
     @torch.enable_grad()
     def _predict_relations(self, asked: Asked) -> Tensor:
-        """Return weighted losses [B] of the relations of (h, ?, t), as ``relation_losses`` has them.
+        """Return weighted losses [B] of the relations of (h, ?, t), as ``relation_losses`` does.
 
         Adds their gradients.
         """

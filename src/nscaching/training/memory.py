@@ -60,10 +60,11 @@ class Statement:
         self.kernels = choose_kernels(config.kernels, device).name
         self.model = self._build(config.model, config.reciprocal)
         self.objective = choose_objective(config, self.model)
-        one_side = self.sampler.one_side and self.objective not in (*ALL_ENTITIES, "softmax")
-        steps = self.kernels if one_side else "reference"
-        self.learned = Learned(self.model, config.optimizer, steps)
-        plain = config.filter_known or self.model.form not in FORMS or self.objective == "softmax"
+        softmax = self.objective == "softmax"
+        one_side = self.sampler.one_side and self.objective not in ALL_ENTITIES
+        steps = self.kernels if one_side or softmax else "reference"
+        self.learned = Learned(self.model, config.optimizer, steps, softmax)
+        plain = config.filter_known or self.model.form not in FORMS or softmax
         self.compiled_refresh = self.kernels != "reference" and not plain
         self.generators = []  # one, or none
         if self.sampler.has_generator:
@@ -144,7 +145,7 @@ class Statement:
             # In a refresh, each thread marks the entities that it has seen.
             ready += LONG * (config.threads or torch.get_num_threads()) * self.model.entities
         rounded = self.learned.compiled and config.cache.candidate_rows == "bfloat16"
-        if self.kernels == "triton" and rounded:
+        if self.kernels == "triton" and rounded and self.objective != "softmax":
             ready += self.learned.table // 2
         numbers = sum(table.numel() for table in self.model.parameters())
         start = self.learned.state if config.pretrain else 0

@@ -1,4 +1,4 @@
-"""The gradients of a batch summed for each row, and Adam, compiled for CPUs."""
+"""The gradients of a batch summed for each row, and Adam and Adagrad, compiled for CPUs."""
 
 import numpy as np
 from numba import njit
@@ -10,6 +10,8 @@ from nscaching.kernels.cpu.vectors import ONE, TINY, ZERO, add, dot
 # Shares of the new gradient in its mean and of its square in the mean square; β₂; ε.
 FRESH_1, FRESH_2 = (np.float32(1 - beta) for beta in optimizers.BETAS)
 BETA_2, EPSILON = np.float32(optimizers.BETAS[1]), np.float32(optimizers.EPSILON)
+MANY = 1 << 15  # positions that are worth a count of 2¹⁶ digits
+ADAGRAD_EPSILON = np.float32(optimizers.ADAGRAD_EPSILON)
 
 
 @njit(**COMPILE)
@@ -17,30 +19,31 @@ def group(ids, active, order, spare, touched, starts):
     """Sort the positions in ids [B, n] by id; return how many different ids there are.
 
     The position of ids[i, j] is i·n + j; inactive rows are left out. The u-th id is touched[u],
-    its positions are order[starts[u]:starts[u+1]], ascending. By radix, eleven bits at a time:
-    the time does not depend on how large ids can be.
+    its positions are order[starts[u]:starts[u+1]], ascending. By radix, eleven or sixteen bits at
+    a time: the time does not depend on how large ids can be.
     """
-    flat, width, count, most = ids.ravel(), ids.shape[1], 0, 0
+    flat, row, count, most = ids.ravel(), ids.shape[1], 0, 0
     for i in range(ids.shape[0]):
         if active[i]:
-            for position in range(i * width, (i + 1) * width):
+            for position in range(i * row, (i + 1) * row):
                 order[count] = position
                 count += 1
                 most = max(most, flat[position])
-    places = np.empty(2049, np.int64)
-    shift = 0
+    shift, width = 0, 16 if count > MANY else 11
+    last = (1 << width) - 1
+    places = np.empty(last + 2, np.int64)
     while count and (most >> shift) > 0:
         places[:] = 0
         for c in range(count):
-            places[((flat[order[c]] >> shift) & 2047) + 1] += 1
-        for digit in range(2048):
+            places[((flat[order[c]] >> shift) & last) + 1] += 1
+        for digit in range(last + 1):
             places[digit + 1] += places[digit]
         for c in range(count):
-            digit = (flat[order[c]] >> shift) & 2047
+            digit = (flat[order[c]] >> shift) & last
             spare[places[digit]] = order[c]
             places[digit] += 1
         order[:count] = spare[:count]
-        shift += 11
+        shift += width
     different = 0
     for c in range(count):
         if c == 0 or flat[order[c]] != flat[order[c - 1]]:
@@ -77,18 +80,35 @@ def adam(row, mean, square, g, size, root, decay):
         row[i] -= size * mean[i] / (np.sqrt(square[i]) * root + EPSILON)
 
 
+@njit(**INLINE)
+def adagrad(row, square, g, size, decay):
+    size, decay = np.float32(size), np.float32(decay)
+    for i in range(row.size):
+        gradient = g[i] + decay * row[i]
+        square[i] += gradient * gradient
+        row[i] -= size * gradient / (np.sqrt(square[i]) + ADAGRAD_EPSILON)
+
+
+@njit(**INLINE)
+def move(row, mean, square, g, size, root, decay):
+    """Move a row by Adagrad if ``root`` is zero, else by Adam."""
+    if root == 0:
+        adagrad(row, square, g, size, decay)
+    else:
+        adam(row, mean, square, g, size, root, decay)
+
+
 @njit(**COMPILE)
 def update(
     begin, end, unit, different, touched, starts, order, gradients, g_shift,
     rows_only, size, root, decay, table, mean, square, normalized,
-    projection, projection_mean, projection_square, shift, moved,
+    projection, projection_mean, projection_square, shift, moved, squares,
 ):  # fmt: skip
-    """Let Adam move the rows [begin:end] of a table; return the sum of squares of their gradients.
+    """Move the rows [begin:end] of a table; squares[u] is that of the gradient of touched[u].
 
     With rows_only the bounds count the rows that have a gradient, else all rows. A row that never
     had a gradient (``moved`` is 0) has no momentum: without weight decay it stays as it is.
     """
-    norm = 0.0
     g, g_projection = np.empty(table.shape[1], np.float32), np.empty(table.shape[1], np.float32)
     u = begin if rows_only else np.searchsorted(touched[:different], begin)
     for at in range(begin, end):
@@ -111,18 +131,18 @@ def update(
             for i in range(g.size):
                 g_projection[i] = by_shift * normalized[e, i]
                 g[i] += by_shift * projection[e, i]
-            norm += dot(g_projection, g_projection)
         if first < last:
             if unit:
                 unit_back(g, normalized[e], row)
-            norm += dot(g, g)
+            squares[u - 1] = dot(g, g)
+            if shift.size:
+                squares[u - 1] += dot(g_projection, g_projection)
             moved[e] = 1
-        adam(row, mean[e], square[e], g, size, root, decay)
+        move(row, mean[e], square[e], g, size, root, decay)
         if unit:
             make_unit(row, normalized[e])
         if shift.size:
             if not (rows_only and by_shift == 0):
-                adam(projection[e], projection_mean[e], projection_square[e], g_projection,
+                move(projection[e], projection_mean[e], projection_square[e], g_projection,
                      size, root, decay)  # fmt: skip
             shift[e] = dot(normalized[e], projection[e])
-    return norm

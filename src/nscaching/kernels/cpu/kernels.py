@@ -12,7 +12,9 @@ from nscaching.kernels.codes import FORMS, STRATEGIES
 from nscaching.kernels.compiled import CompiledKernels, shift_of
 from nscaching.kernels.cpu import rank as cpu_rank
 from nscaching.kernels.cpu import refresh as cpu_refresh
+from nscaching.kernels.cpu import softmax as cpu_softmax
 from nscaching.kernels.cpu.learner import NO_ROWS, NONE, Array, NumbaLearner
+from nscaching.kernels.cpu.softmax_learner import NumbaSoftmax
 from nscaching.kernels.cpu.threads import Threads
 from nscaching.kernels.optimizers import Learning
 from nscaching.models import Form, Model
@@ -37,7 +39,16 @@ class NumbaKernels(CompiledKernels[NumbaLearner]):
         return NumbaLearner(model, learning, self.threads)
 
     def new_softmax_learner(self, model: Model, learning: Learning) -> NumbaLearner:
-        raise NotImplementedError
+        return NumbaSoftmax(model, learning, self.threads)
+
+    def tail(self, entities: int, count: int, seed: int, tick: Tensor) -> Tensor:
+        if count >= entities:
+            return super().tail(entities, count, seed, tick)
+        order, part = divmod(int(tick), entities // count)
+        start = np.uint32(random.stream(seed, torch.tensor(order), random.TAIL).item())
+        out = torch.empty(count, dtype=torch.int64)
+        self.threads.run(cpu_softmax.tail, count, start, part * count, entities, out)
+        return out
 
     def refresh_compiled(self, asked: CacheAccess, learner: NumbaLearner | None) -> None:
         model, settings, rounding = asked.model, asked.settings, self.rounding(asked.settings)

@@ -78,6 +78,10 @@ class NumbaLearner(CompiledLearner):
             given, loss, teaching = self.slopes(batch, negatives)
             self.learn(batch, *given)
             self.loss[:n], self.teaching[:n] = loss.numpy(), teaching.numpy()
+        self._count(n, sums)
+
+    def _count(self, n: int, sums: Tensor) -> None:
+        """Add losses, teaching triples and gradients of a step of n triples to the sums [4]."""
         total = sums.numpy()
         total[0] += self.loss[:n].sum(dtype=np.float64)
         total[1] += self.teaching[:n].sum()
@@ -135,30 +139,36 @@ class NumbaLearner(CompiledLearner):
         return out
 
     def _move(self, group: Group, relation: Array) -> None:
-        """Let Adam move all rows; the group says whose gradients are where in g_entity."""
+        """Move all rows; the group says whose gradients are where in g_entity."""
         self.steps += 1
         squares = self._update("entity", group, self.g_entity, len(relation))
         group = self._group(relation[:, None], self.active)
         squares += self._update("relation", group, self.g_relation, len(relation))
         if self.direction:
             squares += self._update(self.direction, group, self.g_direction, len(relation))
-        self.squares_sum = float(sum(squares))
+        self.squares_sum = squares
 
-    def _update(self, name: str, group: Group, gradients: Array, batch: int) -> list[float]:
+    def _update(self, name: str, group: Group, gradients: Array, batch: int) -> float:
         learning, is_entity = self.learning, name == "entity"
-        size = learning.lr / (1 - BETAS[0] ** self.steps)
-        root = (1 - BETAS[1] ** self.steps) ** -0.5
+        size, root = learning.lr, 0.0
+        if not learning.adagrad:
+            size = learning.lr / (1 - BETAS[0] ** self.steps)
+            root = (1 - BETAS[1] ** self.steps) ** -0.5
+        decay = learning.weight_decay * batch
+        # Adagrad has no momentum: a row without a gradient stays, unless its weights decay.
+        rows_only = learning.rows or (learning.adagrad and not decay)
         moved = self.moved if is_entity else np.ones(len(self.tables[name]), np.uint8)
         shift, g_shift, projection = NONE, NONE, [NO_ROWS] * 3
         if is_entity and self.projection:
             shift, g_shift = self.shift, self.g_shift
             projection = [part.numpy() for part in self.table_and_moments(self.projection)]
-        return self.threads.run(
-            adam.update, group[0] if learning.rows else len(self.tables[name]),
-            name in self.unit, *group, gradients, g_shift,
-            learning.rows, size, root, learning.weight_decay * batch,
-            *self.table_and_moments(name), self.vectors[name], *projection, shift, moved,
+        squares = np.zeros(group[0])
+        self.threads.run(
+            adam.update, group[0] if rows_only else len(self.tables[name]),
+            name in self.unit, *group, gradients, g_shift, rows_only, size, root, decay,
+            *self.table_and_moments(name), self.vectors[name], *projection, shift, moved, squares,
         )  # fmt: skip
+        return float(squares.sum())  # in one order, with any number of threads
 
     def _group(self, ids: Array, active: Array) -> Group:
         arrays = self.order, self.spare, self.touched, self.starts

@@ -5,7 +5,17 @@ from numba import njit
 
 from nscaching.kernels.codes import DISTANCE, DOT, SHIFTED, TOP, UNIFORM
 from nscaching.kernels.cpu.random import COMPILE, INLINE, bits, gumbel, stream_of
-from nscaching.kernels.cpu.vectors import AHEAD, ONE, TINY, ZERO, distance, dot, fetch
+from nscaching.kernels.cpu.vectors import (
+    AHEAD,
+    ONE,
+    TINY,
+    ZERO,
+    distance,
+    dot,
+    fetch,
+    least_of,
+    most_of,
+)  # fmt: skip
 
 # Stands for infinite scores: unlike infinity, it can be halved.
 LARGEST = np.float32(3.4028234e38)
@@ -41,9 +51,7 @@ def threshold(values, count, wanted):
 
     By halving the interval: one pass over a hundred numbers takes a dozen instructions.
     """
-    low, high = values[0], values[0]
-    for i in range(count):
-        low, high = min(low, values[i]), max(high, values[i])
+    low, high = least_of(values[:count]), most_of(values[:count])
     middle = high  # many values may equal the largest
     for _ in range(HALVINGS):
         above = 0
@@ -122,16 +130,16 @@ def refresh(
         for c in range(count):
             values[c] = min(max(values[c], -LARGEST), LARGEST)
         if count > n1:
-            _keep(cache[k], ids, values, count, threshold(values, count, n1))
+            keep(cache[k], ids, values, count, threshold(values, count, n1))
         else:  # fewer than wanted: taken again in turn
             for slot in range(n1):
                 cache[k, slot] = ids[slot % count]
         if distinct:
-            _sort(cache[k])
+            sort(cache[k])
 
 
 @njit(**INLINE)
-def _keep(kept, ids, values, count, least):
+def keep(kept, ids, values, count, least):
     """Keep the ids whose values are above the threshold, then ids level with it, until full."""
     above = 0
     for c in range(count):
@@ -149,7 +157,7 @@ def _keep(kept, ids, values, count, least):
 
 
 @njit(**INLINE)
-def _sort(row):
+def sort(row):
     """Sort by insertion: ids that stayed in the cache are in order already."""
     for i in range(1, row.size):
         value, j = row[i], i

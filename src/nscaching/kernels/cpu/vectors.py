@@ -11,11 +11,12 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from nscaching.kernels.cpu.random import INLINE
+from nscaching.kernels.cpu.random import HALF, INLINE, LOG_2
 from nscaching.models import MODULI
 
 ZERO, ONE = np.float32(0), np.float32(1)
 TINY = np.float32(1e-12)  # the least length that a vector is divided by
+LEAST, PER_LOG_2 = np.float32(-87), np.float32(1.4426950408889634)  # of exponents; 1/log 2
 
 # Rows are fetched this many candidates ahead, a cache line (of 16 numbers) at a time.
 AHEAD, LINE = 8, 16
@@ -45,6 +46,46 @@ def _prefetch(typing, table, row, column):
 def fetch(rows, row):
     for line in range(0, rows.shape[1], LINE):
         _prefetch(rows, np.intp(row), line)
+
+
+@njit(**INLINE)
+def _in_order(whole):
+    """Turn the bits of a number into a whole number of the same order, and back."""
+    return np.int32(whole ^ np.int32(np.int32(whole >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+
+
+@njit(**INLINE)
+def most_of(values):
+    """Return the largest number, as whole numbers, whose maximum vectorises."""
+    whole = values.view(np.int32)
+    most = _in_order(whole[0])
+    for i in range(values.size):
+        most = np.int32(max(most, _in_order(whole[i])))
+    return np.int32(_in_order(most)).view(np.float32)
+
+
+@njit(**INLINE)
+def least_of(values):
+    whole = values.view(np.int32)
+    least = _in_order(whole[0])
+    for i in range(values.size):
+        least = np.int32(min(least, _in_order(whole[i])))
+    return np.int32(_in_order(least)).view(np.float32)
+
+
+@njit(**INLINE)
+def exp(x):
+    """Return eˣ within 3e-7 of it for x ≤ 0, and 0 below −87; unlike libm's it vectorises.
+
+    eˣ = 2ⁿ·eʸ with |y| ≤ ½·log 2, and eʸ as a polynomial.
+    """
+    n = np.int32((x if x > LEAST else LEAST) * PER_LOG_2 - HALF)  # cuts towards zero
+    y = x - np.float32(n) * LOG_2
+    series = np.float32(1 / 24) + y * (np.float32(1 / 120) + y * np.float32(1 / 720))
+    series = np.float32(0.5) + y * (np.float32(1 / 6) + y * series)
+    series = ONE + y * (ONE + y * series)
+    power = np.int32(np.int32(n + np.int32(127)) << np.int32(23)).view(np.float32)
+    return ZERO if x < LEAST else power * series
 
 
 @njit(**INLINE)

@@ -88,15 +88,15 @@ def trainings(graph: KnowledgeGraph, data: str, device: torch.device, epochs: in
             settings
             | {"epochs": 12 * every, "validate_every": every, "device": device.type, "seed": 1}
         )
-        records = list(Trainer(graph, config).train())
+        records = [r for r in Trainer(graph, config).train() if isinstance(r, dict)]
         curve = [
             [r["epoch"], r["trained_seconds"], r["mrr"]]
             for r in records
             if r.get("split") == "valid"
         ]
         best = max(curve, key=lambda point: point[2])
-        epoch_seconds = sorted(r["seconds"] for r in records if r and "split" not in r)
-        test = next(r for r in records if r and r.get("split") == "test")
+        epoch_seconds = sorted(r["seconds"] for r in records if "split" not in r)
+        test = next(r for r in records if r.get("split") == "test")
         row = {"way": name, "s an epoch": epoch_seconds[len(epoch_seconds) // 2]}
         row |= {"best epoch": best[0], "seconds": best[1], "valid MRR": best[2]}
         row |= {"test MRR": test["mrr"], "test Hit@10": test["hit@10"], "curve": curve}

@@ -29,7 +29,7 @@ TRAININGS = [
 KERNELS = {
     "adam", "add_rows", "ask", "ask_back", "claim", "count", "distances", "draw", "draw_by_score",
     "fill", "finish", "gather", "gradients", "head", "meet_back", "new_elements", "penalise",
-    "refresh", "score", "shifted_distances", "slopes", "tail", "weigh",
+    "refresh", "rows_back", "score", "shifted_distances", "slopes", "tail", "weigh",
 }  # fmt: skip
 
 

@@ -17,14 +17,12 @@ from nscaching.kernels.codes import FORMS, GIVEN, STRATEGIES
 from nscaching.kernels.gpu import refresh, softmax
 from nscaching.kernels.gpu.learner import TritonLearner, scoring
 from nscaching.kernels.optimizers import Learning
-from nscaching.kernels.softmax_step import Asked, SoftmaxStep, TakeBack
+from nscaching.kernels.softmax_step import NEGLIGIBLE, Asked, SoftmaxStep, TakeBack
 from nscaching.models import MODULI, Form, Model
 
 if TYPE_CHECKING:
     from nscaching.kernels.gpu.kernels import TritonKernels
 
-# A cached entity with a smaller share of the probability of all false answers gets no gradient.
-NEGLIGIBLE = 1e-6
 SHARE = 32  # places of candidates that a program adds up
 
 
@@ -91,7 +89,7 @@ class TritonSoftmax(SoftmaxStep, TritonLearner):
         return losses, by_query
 
     def _sorted(self, candidates: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the candidates in ascending order, and their places; short ids take half as long."""
+        """Return candidates in ascending order, and their places; short ids take half as long."""
         if self.model.entities > 1 << 16:
             entity, place = candidates.view(-1).sort(stable=True)
             return entity, place

@@ -725,7 +725,8 @@ def test_what_another_table_was_trained_for_is_shown_where_the_paper_has_it(tabl
     ("words", "wrong"),
     [
         ("--models TransX", "unknown model 'TransX'; known: "),
-        ("--models RESCAL --data wn18", "unknown preset 'wn18-rescal'; known: "),
+        ("--models RESCAL --data wn18", "unknown preset 'wn18-rescal'; nearest: wn18-"),
+        ("--models RotatE --data wn18", "the preset wn18-rotate has no [paper]: give --presets"),
         ("--data world", "world-transe.toml in it"),
         ("--data wn18 --presets none", "none: no such folder of presets"),
         ("--data wn19", "unknown data set 'wn19'; known: world, wn18, "),

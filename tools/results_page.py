@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from nscaching.paper.presets import Variant
 from nscaching.paper.published import TABLES, PaperTable
 from nscaching.paper.reproduce import results
 from nscaching.paper.reproduce.plan import Cell, plan
-from nscaching.paper.reproduce.selection import Selection
+from nscaching.paper.reproduce.selection import Protocol, Selection
 from nscaching.paper.reproduce.table import Row, rows
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -37,7 +36,7 @@ Column = tuple[str, Show]
 """A heading, and the cells below it."""
 
 
-def ours(sampler: str, start: str, protocol: Variant) -> Show:
+def ours(sampler: str, start: str, protocol: Protocol) -> Show:
     """Show our value, and how far it is below the paper's where it is."""
 
     def show(results: Results, data: str, model: str) -> str:

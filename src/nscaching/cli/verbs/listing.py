@@ -49,12 +49,12 @@ class Presets:
 
     def run(self) -> None:
         from nscaching.config import TrainConfig
-        from nscaching.paper.presets import VARIANTS, load, names
+        from nscaching.paper.presets import load, names, variants
 
         defaults = TrainConfig().flat()
         rows: dict[str, dict[str, Any]] = {}
         for name in names():
-            for variant in VARIANTS:
+            for variant in variants(name):
                 data, config = load(name, variant)
                 settings = config.flat()
                 rows.setdefault(name, {"data": data, "model": settings.pop("model")})
@@ -62,12 +62,14 @@ class Presets:
         if self.json:
             print_json(rows)
             return
-        flags = [
-            [" ".join(f"{as_flag(k)} {v}" for k, v in row[variant].items()) for variant in VARIANTS]
-            for row in rows.values()
+        table = [
+            [f"{name}:{variant}", " ".join(_flag(k, v) for k, v in row[variant].items())]
+            for name, row in rows.items()
+            for variant in variants(name)
         ]
-        print_table(["name", *VARIANTS], [[n, *f] for n, f in zip(rows, flags, strict=True)])
-        say(
-            "nscaching train --preset NAME takes the first column's settings, "
-            "NAME:paper the second's."
-        )
+        print_table(["name", "settings"], table, words=(0, 1))
+        say("nscaching train --preset NAME takes NAME:cache, or NAME:best if that is all there is.")
+
+
+def _flag(name: str, value: object) -> str:
+    return as_flag(name) if value is True else f"{as_flag(name)} {value}"

@@ -32,8 +32,8 @@ class Train:
     config: str = ""
     """TOML file of settings, such as a run's config.toml; flags win over it."""
     preset: str = ""
-    """Data and settings by name, tuned for the cache; NAME:paper tuned under Bernoulli sampling.
-    Flags win over it; nscaching presets lists them."""
+    """Data and settings by name, tuned for the cache; NAME:paper: under Bernoulli sampling;
+    NAME:best: with the softmax. Flags win over it; nscaching presets lists them."""
     labels: str = ""
     """File of entity, tab, label lines; empty: entity_labels.tsv beside the data, if any."""
     split_seed: int = 0

@@ -16,7 +16,7 @@ from nscaching.errors import UserError, flag, unknown, user_path
 from nscaching.models import MODELS
 from nscaching.paper import presets
 from nscaching.paper.published import PaperTable, paper_epochs
-from nscaching.paper.reproduce.selection import Selection
+from nscaching.paper.reproduce.selection import Protocol, Selection
 from nscaching.samplers import SAMPLERS
 
 PROTOCOLS = {"paper": "paper's protocol", "cache": "tuned for the cache"}
@@ -40,7 +40,7 @@ class Cell(NamedTuple):
     model: str
     sampler: str
     start: str  # scratch or pretrain; empty where there is no choice
-    protocol: presets.Variant  # of the hyperparameters: as in the paper, or tuned for the cache
+    protocol: Protocol  # of the hyperparameters: as in the paper, or tuned for the cache
 
     @property
     def settings(self) -> str:
@@ -134,6 +134,9 @@ def _config(selection: Selection, cell: Cell, seed: int) -> TrainConfig:
     if folder.is_dir() and name not in known:
         cure = f"or give {flag('presets')} FOLDER with {name}.toml in it"
         raise UserError(f"{unknown('preset', name, known)}; {cure}")
+    if name in known and cell.protocol not in presets.variants(name, folder):
+        cure = f"give {flag('presets')} FOLDER with a {name}.toml that has it"
+        raise UserError(f"the preset {name} has no [{cell.protocol}]: {cure}")
     data, config = presets.load(name, cell.protocol, folder, selection.trust)
     if (_data(data), MODELS.canonical(config.model)) != (cell.data, cell.model):
         raise UserError(f"{folder / name}.toml is for {config.model} on {data}")

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nscaching.errors import check_bounds
-from nscaching.paper.presets import Variant
 
+Protocol = Literal["cache", "paper"]
 Start = Literal["scratch", "pretrain"]
 
 
@@ -23,7 +23,7 @@ class Selection:
     starts: tuple[Start, ...] = ("scratch", "pretrain")
     """Start from Xavier initialization, or from some epochs of Bernoulli sampling (nscaching,
     kbgan, igan); none named: both."""
-    protocol: tuple[Variant, ...] = ("paper", "cache")
+    protocol: tuple[Protocol, ...] = ("paper", "cache")
     """Hyperparameters tuned under Bernoulli sampling and kept for all samplers; or tuned for the
     cache (nscaching, and bernoulli beside it); none named: both."""
     seeds: int = 3

@@ -99,7 +99,7 @@ def trainings(graph: KnowledgeGraph, data: str, device: torch.device, epochs: in
         test = next(r for r in records if r.get("split") == "test")
         row = {"way": name, "s an epoch": epoch_seconds[len(epoch_seconds) // 2]}
         row |= {"best epoch": best[0], "seconds": best[1], "valid MRR": best[2]}
-        row |= {"test MRR": test["mrr"], "test Hit@10": test["hit@10"], "curve": curve}
+        row |= {"test MRR": test["mrr"], "test Hit@10": test["hits@10"], "curve": curve}
         show(f"{data}: {name}", [{k: v for k, v in row.items() if k != "curve"}])
         yield row
 
@@ -134,7 +134,7 @@ def plot(data: str, device: str, rows: list[Row], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", nargs="+", default=["fb15k237", "wn18rr"], choices=PENALTY)
+    parser.add_argument("--data", nargs="+", default=["fb15k237", "wn18rr"], choices=[*PENALTY])
     parser.add_argument("--device", default="auto")
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--speed", action="store_true", help="seconds of steps only")

@@ -7,9 +7,10 @@ import dataclasses
 
 import torch
 
-from nscaching.kernels import CacheAccess
+from nscaching.kernels import CacheAccess, Contrast, Rivals
 from nscaching.kernels.batch import Batch, Negatives
 from nscaching.kernels.gpu.kernels import TritonKernels
+from nscaching.kernels.gpu.softmax_learner import TritonSoftmax
 from nscaching.kernels.learner import Learner
 
 
@@ -25,17 +26,25 @@ def there(thing):
     return thing
 
 
+def bring_back(sides, far_sides):
+    """Copy the rows of caches from the GPU."""
+    for near, far in zip(sides, far_sides, strict=True):
+        near.ids.copy_(far.ids)
+
+
 class RemoteLearner(Learner):
     """Learns on the GPU and brings the parameters back after every step."""
 
     def __init__(self, model, far_model, learner):
         self.model, self.far_model, self.learner = model, far_model, learner
 
-    def step(self, batch: Batch, negatives: Negatives, sums) -> None:
-        far_sums = there(sums)
-        self.learner.step(there(batch), there(negatives), far_sums)
+    def step(self, batch: Batch, negatives: Contrast, sums) -> None:
+        far_sums, far_negatives = there(sums), there(negatives)
+        self.learner.step(there(batch), far_negatives, far_sums)
         sums.copy_(far_sums)
         self.model.load_state_dict(self.far_model.state_dict())
+        if isinstance(negatives, Rivals) and negatives.cache is not None:
+            bring_back(negatives.cache.sides, far_negatives.cache.sides)
 
     def scores(self, batch, replace_head, entity):
         return self.learner.scores(*there((batch, replace_head, entity))).cpu()
@@ -78,6 +87,12 @@ class RemoteKernels(TritonKernels):
         self.far_models[id(model)] = (model, far_model)  # the model, so that its id stays its own
         return RemoteLearner(model, far_model, super().learner(far_model, learning))
 
+    def new_softmax_learner(self, model, learning):
+        return TritonSoftmax(model, learning, TritonKernels())  # with all that it asks there
+
+    def tail(self, entities, count, seed, tick):
+        return super().tail(entities, count, seed, there(tick)).to(tick.device)
+
     def gather(self, columns, row):
         return super().gather(there(columns), there(row)).cpu()
 
@@ -112,8 +127,7 @@ class RemoteKernels(TritonKernels):
                 known,
             )
         )
-        for near, far in zip(asked.sides, far_sides, strict=True):
-            near.ids.copy_(far.ids)
+        bring_back(asked.sides, far_sides)
 
     def score_all(self, model, side, anchor, relation):
         far_model = self.far(model)

@@ -429,6 +429,12 @@ def test_without_a_cache():
     torch.testing.assert_close(loss, other, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("settings", [{}, {"n1": 0}, {"draw": "importance"}])
+def test_compiled_steps_get_all_threads(settings):
+    config = {**SOFTMAX, "device": "cpu", "kernels": "numba", **settings}
+    assert Trainer(GRAPH, TrainConfig.from_dict(config)).torch_threads == 1
+
+
 # Reciprocal relations.
 
 

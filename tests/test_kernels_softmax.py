@@ -32,6 +32,7 @@ from nscaching.kernels.cpu.vectors import exp
 from nscaching.kernels.learner import AutogradLearner
 from nscaching.kernels.softmax import SoftmaxLearner
 from nscaching.kernels.softmax_step import SoftmaxStep
+from nscaching.models.bilinear import DistMult
 from test_kernels_step import OPTIMIZERS, new_sums, parameters
 
 GRAPH = random_graph(entities=14, relations=3, train=60)
@@ -168,6 +169,36 @@ def test_which_steps_are_compiled(twin):
         learner = getattr(learner, "learner", learner)  # of a GPU that is far away
         assert isinstance(learner, SoftmaxStep) == (name not in ("TransH", "TransR"))
     learner = kernels.learner(model_of("ComplEx").double(), learning_of())
+    assert isinstance(getattr(learner, "learner", learner), SoftmaxLearner)
+
+
+class Gated(DistMult):
+    """With a third table."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.gate = torch.nn.Parameter(torch.empty(self.relations, self.dim))
+
+
+class Bounded(DistMult):
+    """With entity vectors that are not rows of the table."""
+
+    def entity_rows(self, ids):
+        return super().entity_rows(ids).tanh()
+
+
+class Weighted(DistMult):
+    """With numbers for each entity."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.register_buffer("degree", torch.ones(self.entities))
+
+
+@twins
+@pytest.mark.parametrize("kind", [Gated, Bounded, Weighted])
+def test_models_with_more_than_rows_of_two_tables_learn_by_autograd(twin, kind):
+    learner = new_kernels(twin).learner(kind(14, 3, 8), learning_of())
     assert isinstance(getattr(learner, "learner", learner), SoftmaxLearner)
 
 

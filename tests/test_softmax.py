@@ -27,6 +27,7 @@ from helpers import (
     repeated_graph,
 )
 from nscaching import KnowledgeGraph, ProbeConfig, Run, TrainConfig, UserError, train
+from nscaching.cli.main import main
 from nscaching.data.index import Side
 from nscaching.evaluation.ranking import Queries, rank
 from nscaching.kernels import Kernels, KVsAll, Learning, OneVsAll, Rivals
@@ -429,6 +430,12 @@ def test_without_a_cache():
     torch.testing.assert_close(loss, other, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("settings", [{}, {"n1": 0}, {"draw": "importance"}])
+def test_compiled_steps_get_all_threads(settings):
+    config = {**SOFTMAX, "device": "cpu", "kernels": "numba", **settings}
+    assert Trainer(GRAPH, TrainConfig.from_dict(config)).torch_threads == 1
+
+
 # Reciprocal relations.
 
 
@@ -699,6 +706,17 @@ def test_a_reciprocal_run_is_exported_with_its_inverses(reciprocal_run, suffix, 
     assert vectors.relations == ["r0", "r1", "r2", "r0⁻¹", "r1⁻¹", "r2⁻¹"]
     np.testing.assert_array_equal(vectors.relation, run.model.relation.detach().numpy())
     assert len(vectors.entity) == 40
+
+
+def test_an_export_counts_inverses(reciprocal_run, tmp_path, capsys):
+    main(["export", str(reciprocal_run), "--to", str(tmp_path / "x.npz")])
+    assert capsys.readouterr().out.startswith("40 entities and 6 relations: ")
+
+
+def test_a_run_without_a_cache_says_why(tmp_path):
+    run = train(GRAPH, out=tmp_path / "run", **SOFTMAX | {"n1": 0, "epochs": 1})
+    with pytest.raises(UserError, match=r"^run holds no cache: it was trained with n1 0$"):
+        run.inspect(head="e1", relation="r1")
 
 
 def test_a_run_starts_from_one_of_its_kind(reciprocal_run, tmp_path):

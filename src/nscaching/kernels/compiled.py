@@ -199,9 +199,17 @@ def is_compiled(model: Model) -> bool:
 
 
 def has_queries(model: Model) -> bool:
-    """Say whether candidates meet query vectors in a form that compiled softmaxes know."""
-    plain = model.form in (Form.DOT, Form.DISTANCE) and model.entity.dtype == torch.float32
-    return plain and model.relation.shape[1] <= MOST_NUMBERS
+    """Say whether compiled softmaxes know the form of a model and all that makes its queries.
+
+    That is: the rows of the two tables as they are, and what the model has for each relation.
+    """
+    if model.form not in (Form.DOT, Form.DISTANCE) or model.entity.dtype != torch.float32:
+        return False
+    own = type(model)
+    as_they_are = own.entity_rows is Model.entity_rows and own.rows_of is Model.rows_of
+    alone = {name for name, _ in model.named_parameters()} == {"entity", "relation"}
+    by_relation = all(b.shape[:1] == (model.relations,) for b in model.buffers())
+    return as_they_are and alone and by_relation and model.relation.shape[1] <= MOST_NUMBERS
 
 
 def shift_of(model: Model) -> Tensor | None:

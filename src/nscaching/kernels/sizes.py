@@ -67,10 +67,13 @@ class Learned:
         """Return about the bytes of a step that compares both queries with a cache and a tail."""
         queries, pairs = 2 * batch, 2 * batch * (1 + cached)
         if self.compiled:
-            row, blocks = FLOAT * self.model.entity.shape[1], queries // 256 + 1
+            size, blocks = self.model.entity.shape[1], queries // 256 + 1
+            row, wider = FLOAT * size, FLOAT * max(0, self.model.relation.shape[1] - size)
             # Queries, what made them, and gradients of both; gradients of the tail and of entities.
             rows = 8 * queries + blocks * tail + min(pairs + queries + tail, self.model.entities)
-            return row * rows + 8 * LONG * pairs + 3 * FLOAT * queries * tail
+            # RESCAL's matrices: a gradient for each query, and products of head and tail with theirs.
+            numbers = 8 * LONG * pairs + 3 * FLOAT * queries * tail
+            return row * rows + 3 * wider * queries + numbers
         # Ids, random numbers, masks and scores of the pairs, with their gradients.
         return self.step(2 * batch, 2 + cached) + 12 * LONG * batch * (cached + tail)
 

@@ -43,11 +43,14 @@ def inspect(
     _check_numbers(epoch=epoch, sample=sample, top=top, seed=seed)
     recorded = recorded_epochs(run)
     if not recorded:
-        raise UserError(
-            f"{run.name} holds no cache: there is none in cache.safetensors, which a finished "
-            f"training run leaves, and no snapshot; its sampler is {run.config.sampler}, and only "
-            "samplers that keep a cache, such as nscaching, write one"
+        why = (
+            "there is none in cache.safetensors, which a finished training run leaves, and no "
+            f"snapshot; its sampler is {run.config.sampler}, and only samplers that keep a cache, "
+            "such as nscaching, write one"
         )
+        if not run.config.cache.n1:
+            why = f"it was trained with {flag('n1')} 0"
+        raise UserError(f"{run.name} holds no cache: {why}")
     side, given = (Side.HEAD, tail) if head is None else (Side.TAIL, head)
     query = CachedQuery(run, side, run.graph.entity_id(str(given)), run.graph.relation_id(relation))
     if epoch is not None and epoch not in recorded:

@@ -25,15 +25,16 @@ class NSCaching(Sampler):
 
     def prepare(self, graph: KnowledgeGraph) -> Draws:
         config, entities = self.config, self.entities
+        softmax = config.objective == "softmax"  # which draws no single negatives
+        self.in_torch = config.cache.draw != "uniform" and not softmax  # torch draws by score
         if not config.cache.n1:  # a softmax with a tail alone
             return super().prepare(graph)
-        self.in_torch = config.cache.draw != "uniform"  # torch draws by score
         if config.cache.n1 > entities:
             raise UserError(
                 f"{flag('n1')} {config.cache.n1} is larger than the number of entities, "
                 f"{entities:,}; give a smaller {flag('n1')}"
             )
-        if self.count > config.cache.n1 and config.objective != "softmax":
+        if self.count > config.cache.n1 and not softmax:
             raise UserError(
                 f"{flag('negatives')} {self.count} is more than a cache holds, "
                 f"{flag('n1')} {config.cache.n1}; give fewer, or a larger {flag('n1')}"
@@ -45,7 +46,7 @@ class NSCaching(Sampler):
             filter_known=config.filter_known, device=self.device, kernels=self.kernels,
             index=graph.train_index, progress=self.progress, **settings,
         )  # fmt: skip
-        if config.objective == "softmax":  # which searches the rows, as refreshes keep them
+        if softmax:  # which searches the rows, as refreshes keep them
             for ids in self.cache.rows.values():
                 ids.copy_(ids.sort(1).values)
         return self.cache.draws

@@ -29,7 +29,7 @@ class Export:
         run = Run.load(self.path, "cpu", self.trust)
         with when_slow(f"writing {self.to}") as bar:
             files = [str(file) for file in run.export(self.to, self.overwrite, bar)]
-        entities, relations = len(run.graph.entities), len(run.graph.relations)
+        entities, relations = run.model.entities, run.model.relations  # with their inverses
         if self.json:
             sizes = {"entities": entities, "relations": relations}
             print_json({"run": str(run.path), "files": files, **sizes})

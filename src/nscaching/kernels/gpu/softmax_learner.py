@@ -103,7 +103,7 @@ class TritonSoftmax(SoftmaxStep, TritonLearner):
         """Write losses and slopes, in place of the scores, and refresh the cache."""
         (n, columns), tail, cache = candidates.shape, rivals.tail, rivals.cache
         refreshing = cache is not None and rivals.refreshing
-        nothing = [tail] * 6 + [tail, tail]
+        nothing = [tail] * 8
         where, strategy, temperature = nothing, 1, 1.0
         if cache is not None and refreshing:
             owners = [self.kernels.owner(side) for side in cache.sides]

@@ -327,6 +327,16 @@ def test_the_flags_that_are_named_do_fit(settings, small):
         train(GRAPH, config, **{name: lower, "epochs": 1})
 
 
+def test_a_smaller_tail_may_fit(small):
+    small()
+    graph = random_graph(entities=3000, train=3000)
+    settings = {"objective": "softmax", "model": "DistMult", "batch_size": 2000, "tail": 10_000}
+    config = config_of(**settings)
+    small(Statement(graph, config).peak("memory") - (1 << 20))
+    with pytest.raises(UserError, match=r"tail 2\d\d\d or "):
+        train(graph, config)
+
+
 def test_several_flags_where_none_alone_will_do(small):
     small(0)
     with pytest.raises(UserError, match="no setting makes so large a graph fit"):

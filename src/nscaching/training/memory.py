@@ -269,6 +269,8 @@ def remedy(found: Statement, place: Place, bound: int) -> str:
     others = [("kernels", "auto"), ("optimizer", "row-adam"), ("optimizer", "adagrad")]
     other = [(name, [value]) for name, value in others if getattr(config, name) != value]
     lower = {"batch_size": range(1, config.batch_size), "negatives": range(1, found.negatives)}
+    if found.objective == "softmax":
+        lower["tail"] = range(1, min(config.tail, len(found.graph.entities)))
     lower |= {"n1": range(least_n1, n1), "dim": dims}
     alone = [(name, largest(name, values)) for name, values in [*other, *lower.items()]]
     words = [f"{flag(name)} {value}" for name, value in alone if value]

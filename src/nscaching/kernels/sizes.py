@@ -71,7 +71,7 @@ class Learned:
             row, wider = FLOAT * size, FLOAT * max(0, self.model.relation.shape[1] - size)
             # Queries, what made them, and gradients of both; gradients of the tail and of entities.
             rows = 8 * queries + blocks * tail + min(pairs + queries + tail, self.model.entities)
-            # RESCAL's matrices: a gradient for each query, and products of head and tail with theirs.
+            # Of RESCAL's matrices: gradients, products of head and tail, and gradients of these.
             numbers = 8 * LONG * pairs + 3 * FLOAT * queries * tail
             return row * rows + 3 * wider * queries + numbers
         # Ids, random numbers, masks and scores of the pairs, with their gradients.

@@ -25,7 +25,8 @@ from helpers import (
     twins,
 )
 from nscaching.data.index import Side
-from nscaching.kernels import Kernels, Learning
+from nscaching.errors import UserError
+from nscaching.kernels import Kernels, Learning, Rivals
 from nscaching.kernels.cpu import adam, softmax_learner
 from nscaching.kernels.cpu.random import COMPILE
 from nscaching.kernels.cpu.vectors import exp
@@ -416,3 +417,11 @@ def test_places_are_grouped_by_entity(places, entities):
     every, first = np.unique(ids[wanted, 0], return_index=True)
     assert (touched[:different] == every).all()
     assert starts[: different + 1].tolist() == [*first, len(wanted)]
+
+
+def test_a_tail_too_long_for_a_gpu_is_told():
+    kernels = pytest.importorskip("nscaching.kernels.gpu.kernels").TritonKernels()
+    learner = kernels.new_softmax_learner(model_of("ComplEx"), learning_of())
+    rivals = Rivals(torch.arange(65_537), 70_000)
+    with pytest.raises(UserError, match=r"^tail 65537: at most 65,536 on a GPU; objective"):
+        learner.contrast(None, None, rivals, None)

@@ -10,6 +10,7 @@ import triton
 from torch import Tensor
 
 from nscaching.data.index import Side
+from nscaching.errors import UserError, flag
 from nscaching.kernels import random
 from nscaching.kernels.batch import Batch
 from nscaching.kernels.caches import Rivals
@@ -23,6 +24,7 @@ from nscaching.models import MODULI, Form, Model
 if TYPE_CHECKING:
     from nscaching.kernels.gpu.kernels import TritonKernels
 
+MOST_TAIL = 1 << 16  # entities that a program weighs at once
 SHARE = 32  # places of candidates that a program adds up
 
 
@@ -49,6 +51,9 @@ class TritonSoftmax(SoftmaxStep, TritonLearner):
     def contrast(
         self, asked: Asked, query: Tensor, rivals: Rivals, batch: Batch
     ) -> tuple[Tensor, Tensor]:
+        if len(rivals.tail) > MOST_TAIL:
+            most = f"at most {MOST_TAIL:,} on a GPU; {flag('objective')} 1vsall takes all entities"
+            raise UserError(f"{flag('tail')} {len(rivals.tail)}: {most}")
         (n, size), form, metric = query.shape, FORMS[self.model.form], self.model.metric
         caches = [query.new_empty(1, 0, dtype=torch.int32)] * 2
         keys = [asked.answer] * 2

@@ -20,8 +20,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ComplEx": {"penalty": 0.3},
     "ComplEx, dim 50": {"model": "ComplEx", "dim": 50, "penalty": 0.3},
     "ComplEx, softmax": {
-        "model": "ComplEx", "objective": "softmax", "reciprocal": True, "n1": 64, "refresh": "top",
-        "optimizer": "adagrad", "lr": 0.1, "penalty_norm": "n3", "penalty": 0.3,
+        "model": "ComplEx",
+        "objective": "softmax",
+        "reciprocal": True,
+        "n1": 64,
+        "refresh": "top",
+        "optimizer": "adagrad",
+        "lr": 0.1,
+        "penalty_norm": "n3",
+        "penalty": 0.3,
     },
 }
 

@@ -1,10 +1,9 @@
-"""The cached softmax compiled for GPUs: queries, their candidates, weights, and the new cache."""
+"""The cached softmax compiled for GPUs: candidates of queries, weights, and the new cache."""
 
 import triton
 import triton.language as tl
 
 from nscaching.kernels import random
-from nscaching.kernels.gpu.forms import COMPLEX, DISTMULT, conj_times, times
 from nscaching.kernels.gpu.random import bits, gumbel, start_at, start_of, stream_of
 from nscaching.kernels.gpu.rank import MODULI
 from nscaching.kernels.gpu.scores import scores
@@ -30,75 +29,6 @@ def tail(seeds, tick, out, E, K, PARTS, PURPOSE: tl.constexpr, BLOCK: tl.constex
         coin = bits(stream, 1 + tl.maximum(place, partner)) >> 31
         place = tl.where(coin == 1, partner, place)
     tl.store(out + i, place.to(tl.int64), i < K)
-
-
-@triton.jit
-def ask(
-    anchor, relation, rows, relations, query, OF_HEADS,
-    D: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr,
-):  # fmt: skip
-    """Make the query [D] of an anchor and a relation; the first OF_HEADS ask for heads."""
-    i = tl.program_id(0).to(tl.int64)
-    a, r = tl.load(anchor + i) * D, tl.load(relation + i) * D
-    sign = tl.where(i < OF_HEADS, -1.0, 1.0)
-    HALF: tl.constexpr = D // 2
-    d = tl.arange(0, BLOCK)
-    inside = d < (HALF if KIND == COMPLEX else D)
-    A = tl.load(rows + a + d, inside, 0.0)
-    R = tl.load(relations + r + d, inside, 0.0)
-    if KIND == DISTMULT:
-        Q = A * R
-    elif KIND == COMPLEX:
-        A_im = tl.load(rows + a + HALF + d, inside, 0.0)
-        R_im = sign * tl.load(relations + r + HALF + d, inside, 0.0)
-        Q, Q_im = times(A, A_im, R, R_im)
-        tl.store(query + i * D + HALF + d, Q_im, inside)
-    else:
-        Q = A + sign * R
-    tl.store(query + i * D + d, Q, inside)
-
-
-@triton.jit
-def ask_back(
-    anchor, relation, by_query, rows, relations, g_rows, g_relations, touched, relation_touched,
-    cubes, OF_HEADS,
-    D: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr,
-):  # fmt: skip
-    """Take the gradient by a query back to anchor and relation.
-
-    With the penalty of cubes, λ·|a|³ + λ/2·|r|³: each triple has two queries.
-    """
-    i = tl.program_id(0).to(tl.int64)
-    a_id, r_id = tl.load(anchor + i), tl.load(relation + i)
-    a, r = a_id * D, r_id * D
-    sign = tl.where(i < OF_HEADS, -1.0, 1.0)
-    HALF: tl.constexpr = D // 2
-    d = tl.arange(0, BLOCK)
-    inside = d < (HALF if KIND == COMPLEX else D)
-    A = tl.load(rows + a + d, inside, 0.0)
-    R = tl.load(relations + r + d, inside, 0.0)
-    W = tl.load(by_query + i * D + d, inside, 0.0)
-    if KIND == COMPLEX:
-        A_im = tl.load(rows + a + HALF + d, inside, 0.0)
-        R_im = tl.load(relations + r + HALF + d, inside, 0.0)
-        W_im = tl.load(by_query + i * D + HALF + d, inside, 0.0)
-        by_a, by_a_im = conj_times(R, sign * R_im, W, W_im)
-        by_r, by_r_im = conj_times(A, A_im, W, W_im)
-        of_a = 3 * cubes * tl.sqrt(A * A + A_im * A_im)
-        of_r = 1.5 * cubes * tl.sqrt(R * R + R_im * R_im)
-        by_r_im = sign * by_r_im + of_r * R_im
-        add_whole(g_rows + a + HALF + d, by_a_im + of_a * A_im, inside)
-        add_whole(g_relations + r + HALF + d, by_r_im, inside)
-    else:
-        of_a, of_r = 3 * cubes * tl.abs(A), 1.5 * cubes * tl.abs(R)
-        if KIND == DISTMULT:
-            by_a, by_r = W * R, W * A
-        else:
-            by_a, by_r = W, sign * W
-    add_whole(g_rows + a + d, by_a + of_a * A, inside)
-    add_whole(g_relations + r + d, by_r + of_r * R, inside)
-    tl.store(touched + a_id, 1)
-    tl.store(relation_touched + r_id, 1)
 
 
 @triton.jit

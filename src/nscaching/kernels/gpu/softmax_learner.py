@@ -15,7 +15,7 @@ from nscaching.kernels import random
 from nscaching.kernels.batch import Batch
 from nscaching.kernels.caches import Rivals
 from nscaching.kernels.codes import FORMS, GIVEN, STRATEGIES
-from nscaching.kernels.gpu import refresh, softmax
+from nscaching.kernels.gpu import queries, refresh, softmax
 from nscaching.kernels.gpu.learner import TritonLearner, scoring
 from nscaching.kernels.optimizers import Learning
 from nscaching.kernels.softmax_step import NEGLIGIBLE, Asked, SoftmaxStep, TakeBack
@@ -37,11 +37,11 @@ class TritonSoftmax(SoftmaxStep, TritonLearner):
         ends, tables = (asked.anchor, asked.relation), (self.rows, self.relations)
         query = self.rows.new_empty(len(asked.anchor), self.rows.shape[1])
         grid, shape = (len(query),), self._shape()
-        softmax.ask[grid](*ends, *tables, query, asked.of_heads, **shape)
+        queries.ask[grid](*ends, *tables, query, asked.of_heads, **shape)
 
         def take_back(by_query: Tensor) -> None:
             gradients = self.gradients["entity"], self.gradients["relation"]
-            softmax.ask_back[grid](
+            queries.ask_back[grid](
                 *ends, by_query, *tables, *gradients, *self.touched.values(),
                 float(self.learning.cubes), asked.of_heads, **shape,
             )  # fmt: skip

@@ -9,7 +9,7 @@ from nscaching.errors import UserError, flag
 from nscaching.kernels import Batch, Negatives, Rivals
 from nscaching.models import Model
 from nscaching.samplers.base import SAMPLERS, Sampler
-from nscaching.samplers.cache import NegativeCache
+from nscaching.samplers.cache import FILL_ROWS, NegativeCache
 from nscaching.samplers.draws import Draws
 
 
@@ -48,7 +48,8 @@ class NSCaching(Sampler):
         )  # fmt: skip
         if softmax:  # which searches the rows, as refreshes keep them
             for ids in self.cache.rows.values():
-                ids.copy_(ids.sort(1).values)
+                for part in ids.split(FILL_ROWS):
+                    part.copy_(part.sort(1).values)
         return self.cache.draws
 
     def begin_epoch(self, epoch: int) -> None:

@@ -21,6 +21,16 @@ def _own_surroundings(tmp_path_factory):
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _exact_products():
+    """Compare twins without the rounding of products on GPUs."""
+    from nscaching.kernels import products
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(products, "ROUNDS", False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _compiled(tmp_path_factory):
     """Let two workers in a fresh clone not compile the same."""
     from compiled import compile_together  # here: whoever only hands out tests needs no torch

@@ -12,6 +12,7 @@ from nscaching.kernels.batch import Batch, Known, Negatives
 from nscaching.kernels.caches import Contrast
 from nscaching.kernels.losses import LOGISTIC_ZERO, losses
 from nscaching.kernels.optimizers import TORCH_NAMES, Learning, RowAdam, move, new_optimizer
+from nscaching.kernels.products import rounded_products
 from nscaching.kernels.state import State
 from nscaching.models import Distances, Form, Model
 
@@ -163,6 +164,10 @@ class AllEntities(AutogradLearner):
     @abstractmethod
     def loss_of(self, side: Side, batch: Batch, negatives: Contrast) -> Tensor:
         """Return the losses [B] of the queries of one side."""
+
+    def step(self, batch: Batch, negatives: Contrast, sums: Tensor) -> None:
+        with rounded_products(sums.device):
+            super().step(batch, negatives, sums)
 
     def loss(self, batch: Batch, negatives: Contrast) -> tuple[Tensor, Tensor]:
         loss = torch.stack([self.loss_of(side, batch, negatives) for side in Side]).sum(0)

@@ -16,6 +16,7 @@ from nscaching.kernels.codes import GIVEN
 from nscaching.kernels.compiled import CompiledLearner
 from nscaching.kernels.learner import cubes
 from nscaching.kernels.losses import LOGISTIC_ZERO
+from nscaching.kernels.products import rounded_products
 from nscaching.models import Model
 from nscaching.models.bilinear import Bilinear
 
@@ -60,7 +61,8 @@ class SoftmaxStep(CompiledLearner):
         take_back(by_query)
         loss = losses.view(2, -1).sum(0)
         if self.learning.relation_weight:
-            loss += self._predict_relations(asked)
+            with rounded_products(loss.device):
+                loss += self._predict_relations(asked)
         self.move(len(batch), loss, loss > LOGISTIC_ZERO, sums)
 
     @abstractmethod

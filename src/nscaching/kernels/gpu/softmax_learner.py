@@ -18,6 +18,7 @@ from nscaching.kernels.codes import FORMS, GIVEN, STRATEGIES
 from nscaching.kernels.gpu import queries, refresh, softmax
 from nscaching.kernels.gpu.learner import TritonLearner, scoring
 from nscaching.kernels.optimizers import Learning
+from nscaching.kernels.products import largest_error, rounded_products
 from nscaching.kernels.softmax_step import NEGLIGIBLE, Asked, SoftmaxStep, TakeBack
 from nscaching.models import MODULI, Form, Model
 
@@ -26,6 +27,15 @@ if TYPE_CHECKING:
 
 MOST_TAIL = 1 << 16  # entities that a program weighs at once
 SHARE = 32  # places of candidates that a program adds up
+
+
+def distances_of(products: Tensor, query: Tensor, rows: Tensor) -> Tensor:
+    """Return ‖q − e‖ [n, K] of queries [n, D] and rows [K, D], by their products q·e [n, K].
+
+    Small distances, which are lost to rounding, are replaced by the error: a tail has few of them.
+    """
+    sizes = query.square().sum(1, keepdim=True) + rows.square().sum(1)
+    return torch.maximum(sizes - 2 * products, largest_error() * sizes).clamp_(min=1e-30).sqrt_()
 
 
 class TritonSoftmax(SoftmaxStep, TritonLearner):
@@ -67,17 +77,26 @@ class TritonSoftmax(SoftmaxStep, TritonLearner):
             **scoring(self.model, 1 + n1, size, GIVEN, has_shift=False),
         )  # fmt: skip
         tail = self.rows[rivals.tail]
-        if self.model.form is Form.DOT:
-            tail_slopes = query @ tail.T
-            self._weigh(asked, rivals, candidates, slopes, tail_slopes, losses)
-            by_query, by_tail = tail_slopes @ tail, tail_slopes.T @ query
-        else:
+        if self.model.form is Form.DISTANCE and metric != 2:
             with torch.enable_grad():
                 ends = query.requires_grad_(), tail.requires_grad_()
                 scores = -self.kernels.distances(*ends, metric)
             tail_slopes = scores.detach().clone()
             self._weigh(asked, rivals, candidates, slopes, tail_slopes, losses)
             by_query, by_tail = torch.autograd.grad(scores, ends, tail_slopes)
+        else:
+            with rounded_products(query.device):
+                tail_slopes = query @ tail.T
+                if self.model.form is Form.DISTANCE:
+                    lengths = distances_of(tail_slopes, query, tail)
+                    tail_slopes = -lengths
+                self._weigh(asked, rivals, candidates, slopes, tail_slopes, losses)
+                if self.model.form is Form.DISTANCE:
+                    tail_slopes /= lengths  # −∂‖q − e‖/∂q = (e − q) / ‖q − e‖
+                by_query, by_tail = tail_slopes @ tail, tail_slopes.T @ query
+            if self.model.form is Form.DISTANCE:
+                by_query -= tail_slopes.sum(1, keepdim=True) * query
+                by_tail -= tail_slopes.sum(0).unsqueeze(1) * tail
         pairs = self.model.form is Form.DISTANCE and metric == MODULI
         block = triton.next_power_of_2(size // 2 if pairs else size)
         shape = {

@@ -25,8 +25,9 @@ from nscaching.samplers import SAMPLERS, Sampler
 
 # Settings that make a run on a tiny graph take a few milliseconds.
 TINY = {
-    "dim": 4, "epochs": 2, "batch_size": 16, "lr": 0.05, "n1": 4, "n2": 3,
-    "margin": 4.0, "penalty": 0.0, "validate_every": 1, "device": "cpu", "threads": 1,
+    "model": "TransE", "dim": 4, "epochs": 2, "batch_size": 16, "lr": 0.05, "n1": 4, "n2": 3,
+    "margin": 4.0, "penalty": 0.0, "validate_every": 1, "patience": 0, "device": "cpu",
+    "threads": 1,
 }  # fmt: skip
 
 CPU = torch.device("cpu")

@@ -22,7 +22,7 @@ import nscaching
 from nscaching import KnowledgeGraph, UserError, train
 from nscaching.cli.main import main
 
-TINY = shlex.split("--epochs 1 --dim 4 --n1 4 --n2 4 --threads 1")
+TINY = shlex.split("--model TransE --epochs 1 --dim 4 --n1 4 --n2 4 --threads 1")
 GOOD = "".join(f"e{i}\tr{i % 2}\te{(i * i + 3) % 9}\n" for i in range(9)) + "e1\tr0\te8\n"
 CUT = gzip.compress(GOOD.encode(), mtime=0)[:-9]  # without a time: it is part of a test's name
 

@@ -27,7 +27,9 @@ from nscaching.runs.escaping import visible
 from nscaching.runs.settings import read_settings
 from nscaching.samplers import SAMPLERS
 
-TINY = shlex.split("--epochs 2 --dim 4 --n1 4 --n2 4 --threads 1 --validate-every 1 --lr 0.1")
+TINY = shlex.split(
+    "--model TransE --epochs 2 --dim 4 --n1 4 --n2 4 --threads 1 --validate-every 1 --lr 0.1"
+)
 ODD = [
     "[bold]x[/bold]",
     'say "hi"',

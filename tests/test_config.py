@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from nscaching.config import HINTS, TrainConfig, read_toml, write_toml
 from nscaching.data.graph import Source
 from nscaching.errors import UserError
+from nscaching.models import MODELS
 from nscaching.runs.settings import read_settings
 from nscaching.settings import CacheSettings, GeneratorSettings
+from nscaching.training.objective import choose_objective
 
 AT_LEAST_ONE = ("dim", "epochs", "batch_size", "n2", "negatives", "tail")
 AT_LEAST_ZERO = ("lazy", "validate_every", "patience", "seed", "threads")
@@ -114,11 +116,15 @@ def test_counts_are_at_least_zero(name):
 
 def test_only_a_softmax_does_without_a_cache():
     needed = r"^n1 must be at least 1, not 0: only softmax does without a cache$"
-    for objective in set(get_args(HINTS["objective"])) - {"softmax"}:
+    for objective in set(get_args(HINTS["objective"])) - {"auto", "softmax"}:
         with pytest.raises(UserError, match=needed):
             TrainConfig().changed(n1=0, objective=objective)
         assert TrainConfig().changed(n1=1, objective=objective).cache.n1 == 1
     assert TrainConfig().changed(n1=0, objective="softmax").cache.n1 == 0
+    for sampler in ("nscaching", "none"):  # where the loss is chosen later
+        config = TrainConfig().changed(n1=0, sampler=sampler)
+        with pytest.raises(UserError, match=needed):
+            choose_objective(config, MODELS.get(config.model))
     for objective in ("auto", "softmax"):
         with pytest.raises(UserError, match=r"^n1 must be at least 0, not -1$"):
             TrainConfig().changed(n1=-1, objective=objective)
@@ -192,7 +198,7 @@ def test_a_value_out_of_bounds_is_told_with_its_file():
     with pytest.raises(UserError, match=r"^f.toml: n2 must be at least 1, not 0$"):
         TrainConfig.from_dict({"n2": 0}, "f.toml")
     with pytest.raises(UserError, match=r"^f.toml: n1 must be at least 1, not 0: only softmax"):
-        TrainConfig.from_dict({"n1": 0}, "f.toml")
+        TrainConfig.from_dict({"n1": 0, "objective": "margin"}, "f.toml")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,10 @@ from nscaching.files import PARTIAL, CannotWriteError, replacing
 from nscaching.runs.folder import RunFolder
 from nscaching.runs.plots import plot_run
 
-TINY = {"dim": 4, "epochs": 2, "n1": 4, "n2": 4, "threads": 1, "validate_every": 1, "lr": 0.1}
+TINY = {
+    "model": "TransE", "dim": 4, "epochs": 2, "n1": 4, "n2": 4, "threads": 1,
+    "validate_every": 1, "patience": 0, "lr": 0.1,
+}  # fmt: skip
 FILES = {
     "config.toml",
     "vocabulary.json",

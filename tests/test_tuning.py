@@ -120,6 +120,7 @@ def test_classes_may_stand_where_names_go(graph):
         pass
 
     settings = {**FIXED, "epochs": 1, "dim": 2}
+    del settings["model"]
     tuning = tune(graph, {"lr": [0.01]}, model=Own, **settings)
     assert tuning.best_config.model.endswith(":test_classes_may_stand_where_names_go.<locals>.Own")
     assert tune(graph, {"lr": [0.01]}, model=DistMult, **settings).config.model == "DistMult"

@@ -27,7 +27,11 @@ GROUPS = {"cache": CacheSettings, "gan": GeneratorSettings}  # fields of TrainCo
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Every hyperparameter, with the value a newcomer gets. Field names are flags and TOML keys."""
+    """Every hyperparameter. Field names are flags and TOML keys.
+
+    What ``train`` and ``tune`` are not told they choose for the graph; the values here are those of
+    ``TrainConfig()``, of which nothing is left to choose.
+    """
 
     model: str = "TransE"
     """Scoring function: ANALOGY, ComplEx, DistMult, HolE, ManifoldE, ManifoldE-hyperplane, RESCAL,
@@ -144,6 +148,13 @@ def _hints() -> dict[str, Any]:
 
 HINTS = _hints()  # types of all settings, by the names of their flags and TOML keys
 
+BY_GRAPH = (
+    "model", "sampler", "dim", "norm", "epochs", "batch_size", "lr", "optimizer", "objective",
+    "tail", "scale", "reciprocal", "margin", "penalty", "penalty_norm", "n1", "refresh",
+    "temperature", "side", "validate_every", "patience",
+)  # fmt: skip
+"""The settings that are chosen for a graph where they are left out (training/defaults.py)."""
+
 
 def _arguments(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of TrainConfig: settings, those of a group as the group."""
@@ -165,10 +176,8 @@ def _check_values(values: Mapping[str, Any]) -> None:
     if values["sampler"].casefold() == "none" and (values["negatives"] or values["filter_known"]):
         what = flag("negatives") if values["negatives"] else flag("filter_known")
         raise UserError(f"{flag('sampler')} none draws no negatives: leave out {what}")
-    if values["n1"] == 0 and values["objective"] != "softmax":
-        raise UserError(
-            f"{flag('n1')} must be at least 1, not 0: only softmax does without a cache"
-        )
+    if values["n1"] == 0 and values["objective"] not in ("auto", "softmax"):
+        raise no_cache()
     if values["patience"] and not values["validate_every"]:
         raise UserError(f"{flag('patience')} needs validation: give {flag('validate_every')} too")
     for name, value in values.items():
@@ -180,6 +189,10 @@ def _check_values(values: Mapping[str, Any]) -> None:
             raise UserError(f"{flag(name)} must be a positive number, not {value}")
         elif name in NOT_NEGATIVE and not 0 <= value < math.inf:
             raise UserError(f"{flag(name)} must be zero or a positive number, not {value}")
+
+
+def no_cache() -> UserError:
+    return UserError(f"{flag('n1')} must be at least 1, not 0: only softmax does without a cache")
 
 
 def from_values(

@@ -7,7 +7,7 @@ from nscaching.cli.progress import Signals, TrainingDisplay, when_slow
 from nscaching.cli.tables import HEADINGS, cells, note, print_json, print_table, say
 from nscaching.cli.verbs.compare import summary
 from nscaching.cli.verbs.train import Train
-from nscaching.config import TrainConfig
+from nscaching.config import BY_GRAPH, TrainConfig
 from nscaching.data import datasets
 from nscaching.data.graph import SPLITS, KnowledgeGraph
 from nscaching.errors import UserError, as_flag, user_path
@@ -18,8 +18,8 @@ from nscaching.registry import refuse_outside_code
 from nscaching.runs.folder import REPORT, RunFolder, default_out, resume_command
 from nscaching.runs.run import Run
 from nscaching.runs.settings import read_record
+from nscaching.training.defaults import describe, recipe, settings_for
 from nscaching.training.memory import Statement, readable
-from nscaching.training.objective import choose_objective
 from nscaching.training.train import differences, resume, train
 
 # The flags that go with --resume: none of them changes the steps that are done.
@@ -72,9 +72,9 @@ def train_run(verb: Train) -> None:
     if not verb.where:
         raise UserError("say what to train on: a known data set, a folder or a file")
     # Mistakes in the settings are found before the data are loaded.
-    config = verb.settings
+    given = verb.told()
+    config = recipe(given)
     MODELS.get(config.gan.generator)
-    choose_objective(config, MODELS.get(config.model))
     choose_device(config.device)
     if verb.out:
         RunFolder(verb.out).check_free(verb.overwrite)
@@ -82,6 +82,9 @@ def train_run(verb: Train) -> None:
     graph = load_graph(verb.where, verb.labels, verb.split_seed, verb.literals)
     describe_graph(graph)
     _note_differences(verb, graph)
+    config = settings_for(graph, given)
+    if not given.keys() >= set(BY_GRAPH):
+        note(f"chosen for this graph: {describe(config)}")
     out = verb.out or default_out(graph, config)
     if verb.dry_run:
         needed = Statement(graph, config, user_path(out), len(verb.probes.snapshots))

@@ -48,6 +48,9 @@ class Model(nn.Module, ABC):
     Not for ``Form.SHIFTED``.
     """
 
+    has_matrices: ClassVar[bool] = False
+    """Whether a relation has a matrix [D, D]."""
+
     normalized: ClassVar[tuple[str, ...]] = ()
     """Names of the tables whose rows are scaled to unit length."""
 

@@ -181,6 +181,8 @@ class RESCAL(Bilinear):
     The general form (Nickel, Tresp and Kriegel, 2011).
     """
 
+    has_matrices = True
+
     def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:
         super().__init__(entities, relations, dim, norm)
         self.relation = nn.Parameter(torch.empty(relations, dim * dim))

@@ -136,6 +136,7 @@ class TransR(TransE):
     """
 
     form = Form.PROJECTED
+    has_matrices = True
     normalized = ("entity", "relation")
 
     def __init__(self, entities: int, relations: int, dim: int, norm: int = 1) -> None:

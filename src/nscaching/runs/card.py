@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nscaching.config import TrainConfig
+from nscaching.config import BY_GRAPH, TrainConfig
 from nscaching.data.graph import Source
 from nscaching.errors import as_flag
 from nscaching.files import write_text
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-ALWAYS = ("model", "sampler", "epochs", "seed")  # said even where they are the defaults
+ALWAYS = {*BY_GRAPH, "seed"}  # said even where they are the defaults
 TEMPLATE = Path(__file__).with_name("card.md")
 
 
@@ -28,7 +28,7 @@ def command(run: Run) -> str:
     settings = vars(run.graph.source) | run.config.flat() | run.probes.to_dict()
     defaults = vars(Source()) | TrainConfig().flat() | ProbeConfig().to_dict()
     for name, value in settings.items():
-        if name == "data" or (value == defaults[name] and name not in ALWAYS):
+        if name == "data" or value is None or (value == defaults[name] and name not in ALWAYS):
             continue
         if isinstance(value, bool):
             words.append(as_flag(name if value else f"no_{name}"))

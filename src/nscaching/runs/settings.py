@@ -62,6 +62,12 @@ def _table(path: Path, name: str) -> dict[str, Any]:
 
 
 def read_settings(path: Path) -> tuple[Source, TrainConfig]:
+    source, values = read_values(path)
+    return source, TrainConfig.from_dict(values, str(path))
+
+
+def read_values(path: Path) -> tuple[Source, dict[str, Any]]:
+    """Return the data of a configuration file, and the settings that it names, unchecked."""
     values = _as_keys(str(path), read_toml(path))
     for table in ("record", "probes"):
         values.pop(table, None)
@@ -70,7 +76,7 @@ def read_settings(path: Path) -> tuple[Source, TrainConfig]:
         for key, hint in get_type_hints(Source).items()
         if key in values
     }
-    return Source(**origin), TrainConfig.from_dict(values, str(path))
+    return Source(**origin), values
 
 
 def _as_keys(where: str, values: dict[str, Any]) -> dict[str, Any]:

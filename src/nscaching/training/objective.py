@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from nscaching.config import TrainConfig
+from nscaching.config import TrainConfig, no_cache
 from nscaching.errors import UserError, flag
 from nscaching.kernels.losses import ALL_ENTITIES, Objective
 from nscaching.models import Model
@@ -65,6 +65,8 @@ def _check_settings_of_softmax(config: TrainConfig, objective: Objective) -> Non
         if getattr(config, name) != neutral and objective not in objectives:
             given = f"{flag(name)} goes with {flag('objective')} {_either(objectives)}"
             raise UserError(f"{given}, not with {objective}")
+    if objective != "softmax" and config.cache.n1 == 0:
+        raise no_cache()
     if objective == "softmax" and (config.negatives or config.filter_known):
         what = flag("negatives") if config.negatives else flag("filter_known")
         raise UserError(f"{flag('objective')} softmax draws no single negatives: leave out {what}")

@@ -1,6 +1,6 @@
 """Trains a model on a graph, or resumes a training run that was interrupted."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,15 @@ from nscaching.errors import UserError, flag, user_path
 from nscaching.evaluation.chunks import is_shortage
 from nscaching.kernels import choose_device, choose_kernels
 from nscaching.kernels.cpu.threads import torch_threads
-from nscaching.models import MODELS
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import read_scores
-from nscaching.registry import Registry
 from nscaching.runs.checkpoints import Checkpoints
 from nscaching.runs.folder import RunFolder
 from nscaching.runs.run import Run, warm_start
 from nscaching.runs.settings import CONFIG, read_probes, read_record, write_config
 from nscaching.samplers import SAMPLERS
 from nscaching.training import memory
+from nscaching.training.defaults import settings_for, with_settings
 from nscaching.training.listener import Listener
 from nscaching.training.objective import penalty
 from nscaching.training.recorder import Recorder
@@ -45,9 +44,9 @@ def train(
 ) -> Run:
     """Train a model on a graph.
 
-    ``settings`` are fields of ``TrainConfig``, changed from ``config`` or else from the defaults:
-    ``train(graph, model="TransE", sampler="nscaching", epochs=100, seed=1)``. ``model``,
-    ``sampler`` and ``generator`` may also be classes. ``listener`` has the callbacks of the run and
+    ``settings`` are fields of ``TrainConfig``, such as ``model="TransE", seed=1``, changed from
+    ``config``; without ``config`` all others are chosen for the graph. ``model``, ``sampler`` and
+    ``generator`` may also be classes. ``listener`` has the callbacks of the run and
     may stop the run; ``probes`` says what else is measured.
 
     With ``out`` the run folder is written during training, with a checkpoint every
@@ -55,7 +54,7 @@ def train(
     a folder for checkpoints alone: the same call resumes from the newest of them. They stay there
     when the run is finished.
     """
-    config = with_settings(config or TrainConfig(), settings)
+    config = settings_for(graph, settings) if config is None else with_settings(config, settings)
     folder = None if out is None else RunFolder(out)
     if folder is not None:
         folder.check_free(overwrite)
@@ -176,18 +175,6 @@ def _place(config: TrainConfig) -> dict[str, Any]:
     threads = config.threads or torch.get_num_threads()
     kernels = choose_kernels(config.kernels, device).name
     return {"device": device.type, "threads": threads, "kernels": kernels}
-
-
-def with_settings(
-    config: TrainConfig, settings: Mapping[str, Any], where: str = "configuration"
-) -> TrainConfig:
-    """Return the configuration with some settings changed, and names in their usual spelling."""
-    values = {**config.to_dict(), **settings}
-    classes: dict[str, Registry[Any]] = {"model": MODELS, "sampler": SAMPLERS, "generator": MODELS}
-    for name, known in classes.items():
-        if isinstance(values[name], str | type):
-            values[name] = known.canonical(values[name])
-    return TrainConfig.from_dict(values, where)
 
 
 def _check_seconds(every: float) -> None:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from nscaching.tuning.result import Tuning
     from nscaching.tuning.search import Watch
 
-EPOCHS = 100  # of a trial, unless the settings name another number
-
 
 def tune(
     graph: KnowledgeGraph,
@@ -34,7 +32,8 @@ def tune(
 
     ``space`` is "paper", "wide", a TOML file, or a table such as ``{"lr": [0.001, 0.01],
     "margin": {"low": 1.0, "high": 12.0}}``. ``settings`` are fields of ``TrainConfig`` that stay
-    fixed; ``model``, ``sampler`` and ``generator`` may also be classes. With ``out`` the search is
+    fixed; what is neither named nor tuned is chosen for the graph, as ``train`` does. ``model``,
+    ``sampler`` and ``generator`` may also be classes. With ``out`` the search is
     kept in that folder; the same call with the same folder continues the search, and ``trials``
     counts the earlier trials too. ``watch`` has the callbacks of the search. ``trust`` lets a TOML
     file name code from outside the package.

@@ -25,15 +25,12 @@ from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError, check_bounds, flag, user_path
 from nscaching.files import FolderLock, read_lines, regular_file, writing
 from nscaching.kernels import choose_device
-from nscaching.models import MODELS
 from nscaching.runs.folder import Record, RunFolder
-from nscaching.samplers import SAMPLERS
+from nscaching.training.defaults import recipe, settings_for
 from nscaching.training.listener import Listener, Stage
-from nscaching.training.objective import choose_objective
-from nscaching.training.train import absolute_starts, train, with_settings
-from nscaching.tuning import EPOCHS
+from nscaching.training.train import absolute_starts, train
 from nscaching.tuning.result import FAILED, Tuning
-from nscaching.tuning.space import STARTS, Space, as_toml, make_space, size
+from nscaching.tuning.space import STARTS, Space, as_toml, first, make_space, size
 
 JOURNAL = "study.journal"
 NAME = "tuning"
@@ -74,9 +71,7 @@ class Search:
     ) -> None:
         check_bounds("trials", trials, 1)
         self.trials = trials
-        self.config = absolute_starts(with_settings(TrainConfig(epochs=EPOCHS), settings))
-        SAMPLERS.get(self.config.sampler)
-        choose_objective(self.config, MODELS.get(self.config.model))
+        self.config = absolute_starts(recipe(settings))
         choose_device(self.config.device)
         if not self.config.validate_every:
             raise UserError(f"{flag('validate_every')} 0: a search is judged by validation")
@@ -84,6 +79,9 @@ class Search:
         self.space = {name: part for name, part in tuned.items() if name not in settings}
         if not self.space:
             raise UserError("nothing is left to tune: the settings fix all of the space")
+        # A setting that is tuned decides about the others as one that is given, say a margin.
+        self.given = {**{name: first(part) for name, part in self.space.items()}, **settings}
+        self.config = absolute_starts(recipe(self.given))
         for name in STARTS:
             if path := self.config.flat()[name]:
                 _, before = RunFolder(path).read_config(trust=True)  # only its dim is used
@@ -98,6 +96,7 @@ class Search:
         """Run trials until there are as many as asked for, or the space is used up."""
         if not len(graph.valid):
             raise UserError(f"{graph.name} has no validation triples, which a search is judged by")
+        self.config = absolute_starts(settings_for(graph, self.given))
         watch = watch or Watch()
         tuning = Tuning(self.config, self.space, graph, path=self.out)
         total = int(min(self.trials, math.prod(size(part) for part in self.space.values())))

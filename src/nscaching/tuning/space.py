@@ -11,8 +11,8 @@ from nscaching.config import HINTS, TrainConfig, check_type, read_toml
 from nscaching.errors import UserError, flag, unknown, user_path
 from nscaching.models import MODELS
 from nscaching.registry import refuse_outside_code
+from nscaching.training.defaults import with_settings
 from nscaching.training.objective import choose_objective
-from nscaching.training.train import with_settings
 
 Part = CategoricalDistribution | FloatDistribution | IntDistribution
 Space = dict[str, Part]  # choices or a range, by the name of the hyperparameter
@@ -25,6 +25,10 @@ def as_toml(part: Part) -> list[Any] | dict[str, Any]:
     if isinstance(part, CategoricalDistribution):
         return list(part.choices)
     return {"low": part.low, "high": part.high, "log": part.log}
+
+
+def first(part: Part) -> Any:  # noqa: ANN401
+    return part.choices[0] if isinstance(part, CategoricalDistribution) else part.low
 
 
 def size(part: Part) -> float:

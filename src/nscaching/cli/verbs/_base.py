@@ -1,13 +1,14 @@
 """A verb is a dataclass: its fields are the flags of the command line."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, get_type_hints
 
 from tyro.conf import Positional, arg
 
 from nscaching.cli.tables import print_json
+from nscaching.config import BY_GRAPH, GROUPS, TrainConfig
 
 if TYPE_CHECKING:
     from nscaching.runs.run import Run as Run
@@ -24,6 +25,25 @@ Json = Annotated[bool, arg(help="Print JSON on standard output instead of a tabl
 Trust = Annotated[
     bool, arg(help="Run code from outside the package that a run folder or a file names.")
 ]
+
+
+def _flags_of(kind: type[Any]) -> type[Any]:
+    """Return the fields of a settings class, unchecked, with the help that the graph decides."""
+    by_graph = arg(help_behavior_hint="(default: by the graph)")
+    hints: dict[str, Any] = {}
+    for name, hint in get_type_hints(kind).items():
+        group = _flags_of(hint) if name in GROUPS else hint
+        hints[name] = Annotated[hint, by_graph] if name in BY_GRAPH else group
+    defaults = {f.name: f.default for f in fields(kind) if f.name not in GROUPS}
+    defaults |= {name: field(default_factory=hints[name]) for name in hints if name in GROUPS}
+    body = {"__annotations__": hints, "__doc__": kind.__doc__, "__post_init__": lambda self: None}
+    return dataclass(frozen=True)(type(kind.__name__, (kind,), body | defaults))
+
+
+if TYPE_CHECKING:
+    Settings = TrainConfig
+else:
+    Settings = _flags_of(TrainConfig)
 
 
 class Verb(Protocol):

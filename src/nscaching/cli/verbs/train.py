@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from tyro.conf import OmitArgPrefixes, Suppress
 
-from nscaching.cli.verbs._base import Json, Trust, Where
-from nscaching.config import TrainConfig
+from nscaching.cli.verbs._base import Json, Settings, Trust, Where
+from nscaching.config import HINTS, TrainConfig
 from nscaching.errors import UserError, user_path
 from nscaching.probes import ProbeConfig
 
@@ -19,11 +19,11 @@ from nscaching.probes import ProbeConfig
 class Train:
     """Train an embedding and write a run folder.
 
-    nscaching train world --model TransE --sampler nscaching --epochs 100 --seed 1 --out runs/x
+    nscaching train world --model TransE --seed 1 --out runs/x
     """
 
     where: Where = ""
-    settings: OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)
+    settings: OmitArgPrefixes[Settings] = field(default_factory=Settings)
     probes: OmitArgPrefixes[ProbeConfig] = field(default_factory=ProbeConfig)
     out: str = ""
     """Run folder to write; empty: a new one under runs/."""
@@ -50,10 +50,12 @@ class Train:
     trust: Trust = False
     json: Json = False
     given: Suppress[tuple[str, ...]] = ()  # the flags of the command line, spelled as fields
+    filed: Suppress[tuple[str, ...]] = ()  # the settings that --config or --preset names
 
     def with_flags(self, given: Sequence[str]) -> Self:
         """Take from --config or --preset what the given flags do not say."""
-        flags = dataclasses.replace(self, given=tuple(given))
+        settings = TrainConfig().changed(**self.settings.flat())
+        flags = dataclasses.replace(self, settings=settings, given=tuple(given))
         if self.resume or not (self.config or self.preset):
             return flags
         if given.count("config") + given.count("preset") > 1:
@@ -66,20 +68,22 @@ class Train:
             flags,
             where=self.where or file.where,
             settings=file.settings.changed(**flags.chosen(self.settings.flat())),
+            filed=file.filed,
             probes=dataclasses.replace(file.probes, **flags.chosen(self.probes.to_dict())),
             **{name: value for name, value in taken.items() if name not in given},
         )
 
     def _read_file(self) -> Train:
         from nscaching.paper import presets
-        from nscaching.runs.settings import read_probes, read_settings
+        from nscaching.runs.settings import read_probes, read_values
 
         if self.preset:
-            return Train(*presets.load(*presets.parse(self.preset)))
+            return Train(*presets.load(*presets.parse(self.preset)), filed=tuple(HINTS))
         path = user_path(self.config)
-        source, settings = read_settings(path)
-        found = dataclasses.asdict(source)
-        return Train(found.pop("data"), settings, read_probes(path), **found)
+        source, values = read_values(path)
+        found, settings = dataclasses.asdict(source), TrainConfig.from_dict(values, str(path))
+        data, probes = found.pop("data"), read_probes(path)
+        return Train(data, settings, probes, **found, filed=tuple(values))
 
     def run(self) -> None:
         from nscaching.cli import training
@@ -89,3 +93,8 @@ class Train:
 
     def chosen(self, values: dict[str, Any]) -> dict[str, Any]:
         return {name: values[name] for name in self.given if name in values}
+
+    def told(self) -> dict[str, Any]:
+        """Return the settings that flags or a file name: others are chosen for the graph."""
+        settings = self.settings.flat()
+        return {name: settings[name] for name in HINTS if name in (*self.given, *self.filed)}

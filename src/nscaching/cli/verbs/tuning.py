@@ -4,9 +4,8 @@ from dataclasses import dataclass, field
 
 from tyro.conf import OmitArgPrefixes, Suppress
 
-from nscaching.cli.verbs._base import Json, Trust, Where
-from nscaching.config import TrainConfig
-from nscaching.tuning import EPOCHS, require_optuna
+from nscaching.cli.verbs._base import Json, Settings, Trust, Where
+from nscaching.tuning import require_optuna
 
 
 @dataclass(frozen=True)
@@ -17,9 +16,7 @@ class Tune:
     """
 
     where: Where
-    settings: OmitArgPrefixes[TrainConfig] = field(
-        default_factory=lambda: TrainConfig(epochs=EPOCHS)
-    )
+    settings: OmitArgPrefixes[Settings] = field(default_factory=Settings)
     space: str = "paper"
     """What is tuned: paper (its grid), wide, or FILE.toml with lines such as lr = [0.001, 0.01] and
     margin = {low = 1, high = 12, log = true}. A flag of training fixes its setting."""

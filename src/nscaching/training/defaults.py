@@ -1,0 +1,154 @@
+"""The settings of a run: those that are given, and for all others choices that fit the graph.
+
+There are two recipes: the softmax over cached entities and a tail, and negatives one by one.
+docs/defaults.md has the measurements behind the numbers.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from nscaching.config import TrainConfig
+from nscaching.data.graph import KnowledgeGraph
+from nscaching.kernels.sizes import FLOAT, INT
+from nscaching.models import MODELS, Form
+from nscaching.registry import Registry
+from nscaching.samplers import SAMPLERS
+from nscaching.training.objective import choose_objective
+
+MODEL = "ComplEx"
+# Who gives one of these settings asks for negatives, one by one.
+OF_NEGATIVES = {
+    "sampler", "margin", "negatives", "n2", "draw", "temperature", "adversarial", "filter_known",
+    "side", "lazy", "refresh_side", "shared_candidates", "candidate_rows", "candidates",
+    "generator", "generator_lr", "generator_pretrain",
+}  # fmt: skip
+SOFTMAXES = ("softmax", "1vsall")
+
+SMALL = 50_000  # training triples
+DIM, MATRIX_DIM, LEAST_DIM = 200, 50, 16  # the second where relations are matrices
+TABLE_BYTES, CACHE_BYTES = 2 << 30, 4 << 30  # the most of a table of entities, of all caches
+BATCHES, STEPS_AN_EPOCH = (64, 1024), 80
+STEPS, EPOCHS = 16_000, (10, 200)  # the most steps, within these numbers of epochs
+VALIDATIONS, PATIENCE = 30, 5
+REDUNDANT, PENALTIES = 0.5, (0.1, 0.02)  # where most facts follow from others: a weaker penalty
+MANY_ANSWERS = 20
+
+
+def with_settings(
+    config: TrainConfig, settings: Mapping[str, Any], where: str = "configuration"
+) -> TrainConfig:
+    """Return the configuration with some settings changed, and names in their usual spelling."""
+    values = {**config.to_dict(), **settings}
+    classes: dict[str, Registry[Any]] = {"model": MODELS, "sampler": SAMPLERS, "generator": MODELS}
+    for name, known in classes.items():
+        if isinstance(values[name], str | type):
+            values[name] = known.canonical(values[name])
+    return TrainConfig.from_dict(values, where)
+
+
+def settings_for(graph: KnowledgeGraph, given: Mapping[str, Any]) -> TrainConfig:
+    """Return the given settings, and the best known for this graph in place of all others."""
+    config = recipe(given)
+    config = _fill(config, given, _sizes(graph, given, config))
+    return _fill(config, given, _loss(graph, given, config))
+
+
+def recipe(given: Mapping[str, Any]) -> TrainConfig:
+    """Return the given settings, and the choices that do not depend on the graph."""
+    config = with_settings(TrainConfig(), {"model": MODEL, **given})
+    model = MODELS.get(config.model)
+    compiled = model.form in (Form.DOT, Form.DISTANCE)
+    if config.objective == "auto" and compiled and not OF_NEGATIVES & given.keys():
+        config = config.changed(objective="softmax")
+    objective = choose_objective(config, model)
+    if objective == "softmax":
+        config = _fill(config, given, {"n1": 64, "refresh": "top"})
+    if objective not in SOFTMAXES:
+        return config
+    if model.family == "translational":
+        return _fill(config, given, {"reciprocal": True})
+    config = _fill(config, given, {"optimizer": "adagrad", "penalty_norm": "n3"})
+    rate = 0.1 if config.optimizer == "adagrad" else 0.001
+    return _fill(config, given, {"reciprocal": True, "lr": rate})
+
+
+def _fill(config: TrainConfig, given: Mapping[str, Any], chosen: Mapping[str, Any]) -> TrainConfig:
+    return config.changed(**{name: chosen[name] for name in chosen if name not in given})
+
+
+def _sizes(graph: KnowledgeGraph, given: Mapping[str, Any], config: TrainConfig) -> dict[str, Any]:
+    """Return the sizes of vectors, batches and caches, and the length of the training."""
+    triples, entities = max(1, len(graph.train)), len(graph.entities)
+    batch = 2 ** round(math.log2(max(1, triples / STEPS_AN_EPOCH)))
+    batch = min(max(batch, BATCHES[0]), BATCHES[1])
+    epochs = min(max(STEPS * batch // triples, EPOCHS[0]), EPOCHS[1])
+    sizes = {"batch_size": batch, "epochs": epochs, "validate_every": max(1, epochs // VALIDATIONS)}
+    sizes |= {"patience": PATIENCE if config.validate_every else 0}
+    dim = MATRIX_DIM if MODELS.get(config.model).has_matrices else DIM
+    while dim > LEAST_DIM and 2 * FLOAT * dim * entities > TABLE_BYTES:
+        dim //= 2
+    n1, keys = config.cache.n1, sum(map(len, graph.train_index.values()))
+    while n1 > 1 and INT * n1 * keys > CACHE_BYTES:
+        n1 //= 2
+    sizes |= {"dim": dim, "n1": min(n1, max(1, entities // 2)) if n1 else 0}
+    whole = config.objective == "softmax" and config.cache.n1 + config.tail >= entities
+    if whole and not {"n1", "tail"} & given.keys():
+        sizes |= {"n1": 0, "tail": entities}  # nothing is left to estimate
+    return sizes
+
+
+def _loss(
+    graph: KnowledgeGraph, given: Mapping[str, Any], config: TrainConfig
+) -> dict[str, float | str]:
+    """Return what the loss depends on: the penalty, or norm, scale or margin of distances."""
+    model, small = MODELS.get(config.model), len(graph.train) < SMALL
+    softmax = choose_objective(config, model) in SOFTMAXES
+    if model.family == "semantic":
+        # Who names the kind of the penalty, as the file of a finished run does, says all of it.
+        if not softmax or "penalty_norm" in given:
+            return {}
+        return {"penalty": PENALTIES[redundancy(graph) > REDUNDANT]}
+    if softmax and model.complex_rows:
+        return {"norm": 2, "scale": 1.5 if small else 4.0, "lr": 0.005 if small else 0.002}
+    if softmax and small:
+        return {"norm": 1, "scale": round(9 / math.sqrt(config.dim), 2), "lr": 0.005}
+    if softmax:  # with Euclidean distances, which are products of matrices
+        return {"norm": 2, "scale": 15.0, "lr": 0.002}
+    if answers(graph) > MANY_ANSWERS:
+        return {"side": "uniform", "temperature": 2.0}
+    return {}
+
+
+def answers(graph: KnowledgeGraph) -> float:
+    """Return the mean over training triples of tph + hpt, the answers of the relation's queries."""
+    tph, hpt = graph.cardinality
+    return float((tph + hpt)[graph.train[:, 1]].mean()) if len(graph.train) else 0.0
+
+
+def redundancy(graph: KnowledgeGraph) -> float:
+    """Return the share of training triples whose two entities another training triple joins too."""
+    ends = graph.train[:, [0, 2]].astype(np.int64)
+    pairs = ends.min(1) * len(graph.entities) + ends.max(1)
+    _, pair, count = np.unique(pairs, return_inverse=True, return_counts=True)
+    return float((count[pair] > 1).mean()) if len(pairs) else 0.0
+
+
+def describe(config: TrainConfig) -> str:
+    """Return the settings that matter most in one line."""
+    objective = choose_objective(config, MODELS.get(config.model))
+    parts = [config.model, f"{objective} loss with {config.sampler}"]
+    if objective == "softmax":
+        cached = f"{config.cache.n1} cached and " if config.cache.n1 else ""
+        tail = f"{config.tail:,} random" if config.cache.n1 else f"{config.tail:,}"
+        parts[1] = f"softmax over {cached}{tail} entities"
+    parts += [f"{config.dim} dimensions", f"batch {config.batch_size:,}"]
+    parts.append(f"{config.optimizer} {config.lr:g}")
+    if config.penalty:
+        parts.append(f"{config.penalty_norm} penalty {config.penalty:g}")
+    if config.scale != 1:
+        parts.append(f"scale {config.scale:g}")
+    stop = f", stops after {config.patience} validations without a gain" if config.patience else ""
+    return f"{', '.join(parts)}, at most {config.epochs} epochs{stop}"

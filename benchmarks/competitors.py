@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from nscaching import KnowledgeGraph, train
+from nscaching import KnowledgeGraph, TrainConfig, train
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "bernoulli": {"sampler": "bernoulli"},
@@ -77,12 +77,17 @@ def main() -> None:
             if settings.pop("pretrain", False):
                 if not start:
                     first = base | {"epochs": chosen.pretrain_epochs, "sampler": "bernoulli"}
-                    train(graph, out=f"{folder}/model", **first)
-                    train(graph, out=f"{folder}/generator", **first | {"model": "TransE"})
+                    train(graph, TrainConfig(), out=f"{folder}/model", **first)
+                    train(
+                        graph,
+                        TrainConfig(),
+                        out=f"{folder}/generator",
+                        **first | {"model": "TransE"},
+                    )
                     start["pretrain"] = f"{folder}/model"
                     start["generator_pretrain"] = f"{folder}/generator"
                 settings |= start
-            run = train(graph, **settings)
+            run = train(graph, TrainConfig(), **settings)
             points = [r for r in run.history if r.get("split") == "valid"]
             best = max(points, key=lambda r: r["mrr"])
             found.append({"variant": variant, "epoch": [r["epoch"] for r in points]})

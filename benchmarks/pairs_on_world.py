@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from nscaching import KnowledgeGraph, train
+from nscaching import KnowledgeGraph, TrainConfig, train
 from nscaching.models import MODELS
 from nscaching.samplers import SAMPLERS
 
@@ -33,7 +33,7 @@ def main() -> None:
         for sampler in chosen.samplers:
             settings = {"model": model, "sampler": sampler, "epochs": chosen.epochs}
             settings |= {"seed": chosen.seed, "device": chosen.device, "threads": chosen.threads}
-            run = train(graph, **settings)
+            run = train(graph, TrainConfig(), **settings)
             mrr = run.result("test")["mrr"]
             found.append({**settings, "mrr": mrr, "seconds": run.train_seconds})
             cells.append(f"{mrr:.3f} ({run.train_seconds:.1f} s)")

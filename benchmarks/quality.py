@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nscaching import KnowledgeGraph, train
+from nscaching import KnowledgeGraph, TrainConfig, train
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "reference": {"kernels": "reference"},
@@ -48,7 +48,7 @@ def main() -> None:
             settings |= {"validate_every": 10, **MODELS[model], **VARIANTS[variant]}
             mrr, seconds = [], []
             for seed in chosen.seeds:
-                run = train(graph, seed=seed, **settings)
+                run = train(graph, TrainConfig(), seed=seed, **settings)
                 mrr.append(max(r["mrr"] for r in run.history if r.get("split") == "valid"))
                 passes = [r["seconds"] for r in run.history if "split" not in r]
                 seconds.append(statistics.median(passes))

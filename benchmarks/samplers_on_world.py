@@ -10,7 +10,7 @@ import statistics
 import sys
 from typing import Any
 
-from nscaching import KnowledgeGraph, train
+from nscaching import KnowledgeGraph, TrainConfig, train
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "TransE": {},
@@ -50,7 +50,7 @@ def main() -> None:
         for sampler in chosen.samplers:
             settings = {"model": name, "epochs": chosen.epochs, "validate_every": 5}
             settings |= {"sampler": sampler, **SETTINGS[name]}
-            runs = [train(graph, seed=seed, **settings) for seed in chosen.seeds]
+            runs = [train(graph, TrainConfig(), seed=seed, **settings) for seed in chosen.seeds]
             mrr = [run.evaluate()["mrr"] for run in runs]
             spread = ", ".join(f"{value:.3f}" for value in mrr)
             figures[sampler] = f"{statistics.mean(mrr):.3f} ({spread})"

@@ -241,7 +241,7 @@ def trials(chosen: argparse.Namespace, found: list[Settings]) -> list[Settings]:
 
 def work(sampler: str, todo: Any, path: Path, lock: Any, end: float) -> None:  # noqa: ANN401
     """Train what is in the queue until time is up."""
-    from nscaching import KnowledgeGraph, UserError, train
+    from nscaching import KnowledgeGraph, TrainConfig, UserError, train
 
     graphs: dict[str, KnowledgeGraph] = {}
     while time.time() < end:
@@ -256,7 +256,7 @@ def work(sampler: str, todo: Any, path: Path, lock: Any, end: float) -> None:  #
         settings = {"model": trial["model"], "sampler": sampler, **trial["settings"]}
         settings |= {"epochs": trial["epochs"], "seed": trial["seed"], "validate_every": every}
         try:
-            run = train(graphs[trial["data"]], **settings)
+            run = train(graphs[trial["data"]], TrainConfig(), **settings)
             row["mrr"], row["epoch"] = run.result("valid")["mrr"], run.best_epoch
             row["seconds"] = round(run.train_seconds, 2)
             if run.graph.labelled:

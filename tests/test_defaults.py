@@ -159,6 +159,10 @@ def test_a_run_tells_what_was_chosen_and_can_be_repeated(tmp_path, monkeypatch, 
         repeated = Run.load("again")
         assert repeated.config == first.config
         assert repeated.result("test")["mrr"] == first.result("test")["mrr"]
+    cli.main(["train", "own.tsv", "--plain", "--epochs", "1", "--dim", "4", "--n1", "4"])
+    assert "chosen for this graph" not in capsys.readouterr().err
+    plain = Run.load("runs/own-transe-nscaching-seed0").config
+    assert plain == TrainConfig().changed(epochs=1, dim=4, n1=4)
     # A file may leave most to the graph, and flags win over a file.
     (tmp_path / "own.toml").write_text('model = "DistMult"\nepochs = 2\nthreads = 1\n')
     cli.main(["train", "own.tsv", "--config", "own.toml", "--epochs", "1", "--out", "second"])

@@ -57,7 +57,7 @@ def awkward_graph():
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """Train once, write the run and load it again."""
-    trained = train(awkward_graph(), **TINY, model="ComplEx")
+    trained = train(awkward_graph(), **TINY | {"model": "ComplEx"})
     return Run.load(trained.save(tmp_path_factory.mktemp("runs") / "awkward"))
 
 

@@ -365,11 +365,11 @@ def test_a_dry_run(capsys, tmp_path, monkeypatch, small):
     caches = [item["bytes"] for item in found["items"] if item["what"].startswith("caches")]
     graph = KnowledgeGraph.load("world")
     keys = sum(len(graph.train_index[side]) for side in Side)
-    assert caches == [keys * 50 * 4]
+    assert caches == [keys * 64 * 4]
     main(words)
     out = capsys.readouterr().out
-    assert "parameters: 515,300 numbers" in out
-    assert f"caches: {keys:,} keys × 50" in out
+    assert f"parameters: {(5144 + 2 * 9) * 2 * 200:,} numbers" in out
+    assert f"caches: {keys:,} keys × 64" in out
     small(1 << 20)
     with pytest.raises(SystemExit) as stop:
         main(words)

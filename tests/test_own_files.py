@@ -76,7 +76,7 @@ def test_the_page_runs_as_it_stands(folder, capsys):
     for command in commands:
         words = shlex.split(command)
         if words[0] == "train":
-            words += ["--dim", "8", "--threads", "1", "--batch-size", "4096"]
+            words += ["--dim", "8", "--threads", "1", "--batch-size", "4096", "--no-reciprocal"]
         assert ask(capsys, *words)
     crossed = Run.load("runs/crossed", trust=True)
     assert crossed.config.model == "my_model.py:Crossed"
@@ -154,7 +154,7 @@ def test_a_run_with_files_loads_again(folder, capsys):
 
 def test_a_file_in_python(folder):
     (folder / "mine.py").write_text(MODEL.format(number=1))
-    run = train(random_graph(), **TINY, model="mine.py:Mine", out="run")
+    run = train(random_graph(), **TINY | {"model": "mine.py:Mine"}, out="run")
     loaded = Run.load("run", trust=True)
     assert type(loaded.model) is type(run.model)
     assert torch.equal(loaded.model.entity, run.model.entity)

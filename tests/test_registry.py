@@ -153,7 +153,7 @@ def test_a_class_that_cannot_be_passed():
     with pytest.raises(UserError, match=r"^sampler 'Passed' is not a complete subclass of Sampler"):
         train(random_graph(), **TINY, sampler=Passed)
     with pytest.raises(UserError, match="must be of type str, not 3"):
-        train(random_graph(), **TINY, model=3)
+        train(random_graph(), **TINY | {"model": 3})
 
 
 def test_classes_go_where_names_go(tmp_path):
@@ -164,8 +164,8 @@ def test_classes_go_where_names_go(tmp_path):
         pass
 
     plain = {**TINY, "kernels": "reference"}  # the compiled ones know the package's own classes
-    by_name = train(random_graph(), **plain, model="TransE", sampler="uniform")
-    run = train(random_graph(), **plain, model=Local, sampler=Draw, out=tmp_path / "run")
+    by_name = train(random_graph(), **plain, sampler="uniform")
+    run = train(random_graph(), **plain | {"model": Local}, sampler=Draw, out=tmp_path / "run")
     assert type(run.model) is Local
     assert torch.equal(run.model.entity, by_name.model.entity)
     assert run.evaluate() == by_name.evaluate()

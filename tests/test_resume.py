@@ -239,7 +239,7 @@ def test_a_run_that_replaces_another(tmp_path, number):
 
 def test_what_it_started_from_may_be_gone(tmp_path):
     for name, model in (("before", "TransE"), ("generator", "DistMult")):
-        train(GRAPH, out=tmp_path / name, model=model, **SETTINGS)
+        train(GRAPH, out=tmp_path / name, **SETTINGS | {"model": model})
     starts = {"pretrain": "before", "generator_pretrain": "generator"}
     starts = {key: str(tmp_path / name) for key, name in starts.items()}
     settings = {**SETTINGS, **starts, "sampler": "kbgan", "generator": "DistMult"}

@@ -720,13 +720,14 @@ def test_a_run_without_a_cache_says_why(tmp_path):
 
 
 def test_a_run_starts_from_one_of_its_kind(reciprocal_run, tmp_path):
-    settings = SOFTMAX | {"model": "ComplEx", "pretrain": str(reciprocal_run)}
+    plain = SOFTMAX | {"model": "ComplEx", "reciprocal": False}
+    settings = plain | {"pretrain": str(reciprocal_run)}
     with pytest.raises(UserError, match=r"run: its reciprocal: True, here False$"):
         train(GRAPH, **settings)
     before = Run.load(reciprocal_run, device="cpu")
     run = train(GRAPH, **settings | {"reciprocal": True, "lr": 1e-12})
     torch.testing.assert_close(run.model.relation, before.model.relation)
-    train(GRAPH, out=tmp_path / "plain", **SOFTMAX | {"model": "ComplEx"})
+    train(GRAPH, out=tmp_path / "plain", **plain)
     with pytest.raises(UserError, match=r"plain: its reciprocal: False, here True$"):
         train(GRAPH, **settings | {"pretrain": str(tmp_path / "plain"), "reciprocal": True})
 

@@ -194,10 +194,11 @@ def test_a_flag_is_trust_enough(marker, tmp_path):
 
 @pytest.mark.parametrize("flag", ["--pretrain", "--generator-pretrain"])
 def test_a_start_runs_nothing_but_what_was_asked_for(marker, tmp_path, capsys, flag):
-    main(["train", "world", *QUICK, "--out", "first"])
+    words = ["train", "world", *QUICK, "--model", "TransE"]
+    main([*words, "--out", "first"])
     config = tmp_path / "first" / "config.toml"
     config.write_text(config.read_text().replace('"TransE"', '"theirs.py:Theirs"'))
-    words = ["train", "world", *QUICK, "--sampler", "kbgan", flag, "first"]
+    words += ["--sampler", "kbgan", flag, "first"]
     capsys.readouterr()
     for trusted in ([], ["--trust"]):  # another model does not fit, trusted or not
         with pytest.raises(SystemExit):
@@ -246,7 +247,7 @@ def test_the_command_to_go_on_has_the_flag(marker):
 
 
 def test_what_train_returns_works_as_it_is(marker):
-    run = train(random_graph(), **TINY, model="theirs.py:Theirs", out="mine")
+    run = train(random_graph(), **TINY | {"model": "theirs.py:Theirs"}, out="mine")
     assert run.evaluate()["mrr"] > 0
     assert run.report("page.html").is_file()
     assert run.export("vectors.npz")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from nscaching.runs.run import Run
     from nscaching.samplers import Sampler
     from nscaching.samplers.cache import NegativeCache
+    from nscaching.training.defaults import settings_for
     from nscaching.training.listener import Listener
     from nscaching.training.train import resume, train
     from nscaching.tuning import tune
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "KnowledgeGraph", "Listener", "Model", "NegativeCache", "ProbeConfig", "Run", "Sampler",
-    "TrainConfig", "UserError", "__version__", "resume", "train", "tune",
+    "TrainConfig", "UserError", "__version__", "resume", "settings_for", "train", "tune",
 ]  # fmt: skip
 
 # Imported when they are asked for: ``nscaching --help`` should not wait for PyTorch.
@@ -43,6 +44,7 @@ ROOMS = {
     "Sampler": "samplers",
     "TrainConfig": "config",
     "resume": "training.train",
+    "settings_for": "training.defaults",
     "train": "training.train",
     "tune": "tuning",
 }

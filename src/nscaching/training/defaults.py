@@ -33,7 +33,8 @@ TABLE_BYTES, CACHE_BYTES = 2 << 30, 4 << 30  # the most of a table of entities, 
 BATCHES, STEPS_AN_EPOCH = (64, 1024), 80
 STEPS, EPOCHS = 16_000, (10, 200)  # the most steps, within these numbers of epochs
 VALIDATIONS, PATIENCE = 30, 5
-REDUNDANT, PENALTIES = 0.5, (0.1, 0.02)  # where most facts follow from others: a weaker penalty
+# Where most facts follow from others: a weaker penalty. By whether the loss is a softmax.
+REDUNDANT, PENALTIES = 0.5, {True: (0.1, 0.02), False: (0.01, 0.003)}
 MANY_ANSWERS = 20
 
 
@@ -66,11 +67,12 @@ def recipe(given: Mapping[str, Any]) -> TrainConfig:
     objective = choose_objective(config, model)
     if objective == "softmax":
         config = _fill(config, given, {"n1": 64, "refresh": "top"})
+    if model.family == "semantic":
+        config = _fill(config, given, {"penalty_norm": "n3"})
     if objective not in SOFTMAXES:
         return config
-    if model.family == "translational":
-        return _fill(config, given, {"reciprocal": True})
-    config = _fill(config, given, {"optimizer": "adagrad", "penalty_norm": "n3"})
+    if model.family == "semantic":
+        config = _fill(config, given, {"optimizer": "adagrad"})
     rate = 0.1 if config.optimizer == "adagrad" else 0.001
     return _fill(config, given, {"reciprocal": True, "lr": rate})
 
@@ -108,9 +110,9 @@ def _loss(
     softmax = choose_objective(config, model) in SOFTMAXES
     if model.family == "semantic":
         # Who names the kind of the penalty, as the file of a finished run does, says all of it.
-        if not softmax or "penalty_norm" in given:
+        if "penalty_norm" in given:
             return {}
-        return {"penalty": PENALTIES[redundancy(graph) > REDUNDANT]}
+        return {"penalty": PENALTIES[softmax][redundancy(graph) > REDUNDANT]}
     if softmax and model.complex_rows:
         return {"norm": 2, "scale": 1.5 if small else 4.0, "lr": 0.005 if small else 0.002}
     if softmax and small:

@@ -3,7 +3,7 @@
 import csv
 import dataclasses
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +20,8 @@ from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError
 from nscaching.files import write_text
+from nscaching.training.defaults import settings_for
+from nscaching.training.train import absolute_starts
 from nscaching.tuning.plot import plot_tuning
 from nscaching.tuning.space import Part, Space, short
 
@@ -55,6 +57,7 @@ class Tuning:
     graph: KnowledgeGraph
     trials: list[Trial] = field(default_factory=list)
     path: Path | None = None
+    given: Mapping[str, Any] = field(default_factory=dict)  # settings that are not chosen
 
     def __str__(self) -> str:
         states = [trial.state for trial in self.trials]
@@ -82,7 +85,8 @@ class Tuning:
         return self.configure(self.best.settings)
 
     def configure(self, settings: dict[str, Any]) -> TrainConfig:
-        return TrainConfig.from_dict({**self.config.to_dict(), **settings})
+        """Return the settings of a trial: what goes with its point is chosen anew."""
+        return absolute_starts(settings_for(self.graph, {**self.given, **settings}))
 
     def importance(self) -> dict[str, float]:
         """Return the share of each hyperparameter in the variance of the MRR, largest first.

@@ -71,6 +71,7 @@ class Search:
     ) -> None:
         check_bounds("trials", trials, 1)
         self.trials = trials
+        self.settings = settings
         self.config = absolute_starts(recipe(settings))
         choose_device(self.config.device)
         if not self.config.validate_every:
@@ -80,8 +81,8 @@ class Search:
         if not self.space:
             raise UserError("nothing is left to tune: the settings fix all of the space")
         # A setting that is tuned decides about the others as one that is given, say a margin.
-        self.given = {**{name: first(part) for name, part in self.space.items()}, **settings}
-        self.config = absolute_starts(recipe(self.given))
+        self.first = {**{name: first(part) for name, part in self.space.items()}, **settings}
+        self.config = absolute_starts(recipe(self.first))
         for name in STARTS:
             if path := self.config.flat()[name]:
                 _, before = RunFolder(path).read_config(trust=True)  # only its dim is used
@@ -96,9 +97,9 @@ class Search:
         """Run trials until there are as many as asked for, or the space is used up."""
         if not len(graph.valid):
             raise UserError(f"{graph.name} has no validation triples, which a search is judged by")
-        self.config = absolute_starts(settings_for(graph, self.given))
+        self.config = absolute_starts(settings_for(graph, self.first))
         watch = watch or Watch()
-        tuning = Tuning(self.config, self.space, graph, path=self.out)
+        tuning = Tuning(self.config, self.space, graph, path=self.out, given=self.settings)
         total = int(min(self.trials, math.prod(size(part) for part in self.space.values())))
         seen = graph.hide_test()
         with self._study(graph) as study:

@@ -34,6 +34,8 @@ class Train:
     preset: str = ""
     """Data and settings by name, tuned for the cache; NAME:paper: under Bernoulli sampling;
     NAME:best: with the softmax. Flags win over it; nscaching presets lists them."""
+    plain: bool = False
+    """Choose nothing for the graph: what is left out has the value of nscaching.TrainConfig()."""
     labels: str = ""
     """File of entity, tab, label lines; empty: entity_labels.tsv beside the data, if any."""
     split_seed: int = 0
@@ -55,7 +57,8 @@ class Train:
     def with_flags(self, given: Sequence[str]) -> Self:
         """Take from --config or --preset what the given flags do not say."""
         settings = TrainConfig().changed(**self.settings.flat())
-        flags = dataclasses.replace(self, settings=settings, given=tuple(given))
+        filed = tuple(HINTS) if self.plain else ()
+        flags = dataclasses.replace(self, settings=settings, given=tuple(given), filed=filed)
         if self.resume or not (self.config or self.preset):
             return flags
         if given.count("config") + given.count("preset") > 1:
@@ -68,7 +71,7 @@ class Train:
             flags,
             where=self.where or file.where,
             settings=file.settings.changed(**flags.chosen(self.settings.flat())),
-            filed=file.filed,
+            filed=flags.filed or file.filed,
             probes=dataclasses.replace(file.probes, **flags.chosen(self.probes.to_dict())),
             **{name: value for name, value in taken.items() if name not in given},
         )

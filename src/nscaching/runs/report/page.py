@@ -13,7 +13,8 @@ from nscaching.data.graph import MAPPING_CLASSES, KnowledgeGraph
 from nscaching.data.index import Ids, Longs, Side
 from nscaching.errors import UserError, as_flag, flag, reading, user_path
 from nscaching.evaluation.classify import score_triples
-from nscaching.evaluation.ranking import Progress, Queries, Ranks, breakdown, rank
+from nscaching.evaluation.ranking import Progress, Queries, breakdown, rank
+from nscaching.evaluation.ranks import Ranks
 from nscaching.files import check_new_file, replacing
 from nscaching.runs.card import command
 from nscaching.runs.folder import REPORT, has_ended, resume_command

@@ -93,31 +93,30 @@ class Audit:
 
     def sentences(self) -> list[str]:
         """Say in words what a user should know or do."""
-        return [*self._of_held_out("test"), *self._of_held_out("valid"), *self._of_names()]
+        held_out = [split for split in ("test", "valid") if len(self.graph.split(split))]
+        said = self._of_leaks(held_out[0]) if held_out else []
+        for split in held_out:
+            flags = self.triples[split]
+            if repeated := int(flags["repeated"].sum()):
+                said.append(f"{number(repeated, f'{split} triple')} of an earlier split too")
+            if unseen := int((flags["unseen_entity"] | flags["unseen_relation"]).sum()):
+                what = "a name that train has not: no model can learn about it"
+                said.append(f"{number(unseen, f'{split} triple')} with {what}")
+        return [*said, *self._of_names()]
 
-    def _of_held_out(self, split: str) -> list[str]:
-        flags, count = self.triples[split], self.of_split(split)
-        total, said = count["triples"], []
-        if count["linked"] >= max(1, MUCH * total):
+    def _of_leaks(self, split: str) -> list[str]:
+        count, said = self.of_split(split), []
+        if count["linked"] >= MUCH * count["triples"]:
             linked, leaking, reverse = (
-                f"{count[name] / total:.0%}" for name in ("linked", "leaking", "reverse")
+                f"{count[name] / count['triples']:.0%}" for name in ("linked", "leaking", "reverse")
             )
             said.append(
                 f"{linked} of the {split} triples have their entities linked in train already: "
                 f"{leaking} by an inverse or twin relation, {reverse} by the same relation turned"
             )
-        if split in self.rules:
-            best = max(self.rules[split].values(), key=lambda found: found["mrr"])
-            rules_score = f"MRR {best['mrr']:.3f} and Hit@10 {best['hits@10']:.3f}"
-            said.append(f"trivial rules score {rules_score} on {split}")
-        if count["repeated"]:
-            said.append(
-                f"{number(count['repeated'], f'{split} triple')} repeated from a split before"
-            )
-        if unseen := int((flags["unseen_entity"] | flags["unseen_relation"]).sum()):
-            what = "a name that train has not: no model can learn about it"
-            said.append(f"{number(unseen, f'{split} triple')} with {what}")
-        return said
+        best = max(self.rules[split].values(), key=lambda found: found["mrr"])
+        score = f"MRR {best['mrr']:.3f} and Hit@10 {best['hits@10']:.3f}"
+        return [*said, f"trivial rules score {score} on {split}"]
 
     def _of_names(self) -> list[str]:
         blank, plumbing = self.entities.kinds["blank node"], self.relations.kinds["plumbing"]

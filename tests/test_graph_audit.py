@@ -14,9 +14,9 @@ from hypothesis import given, settings
 
 from helpers import all_triples, graph_of, graphs
 from nscaching import KnowledgeGraph
+from nscaching.audit import clean, rules
 from nscaching.audit import overlaps as overlap
 from nscaching.audit import relations as kinds
-from nscaching.audit import rules
 from nscaching.audit.entities import all_triples as every_triple
 from nscaching.audit.overlaps import SAME, overlaps
 from nscaching.audit.relations import KINDS, is_plumbing
@@ -174,6 +174,22 @@ def test_findings_of_triples(least):
             assert rows == expected
 
     check()
+
+
+@plenty
+@given(graphs())
+def test_leaks_are_taken_away(graph):
+    with constants(1):
+        once = clean(graph).graph
+        left = clean(graph, drop_leaks=True).graph
+    for split in SPLITS:
+        rows = set() if split == "train" else plain_findings(once, split, 1)["leaking"]
+        names = [once.entities, once.relations, once.entities]
+        kept = [row for i, row in enumerate(once.split(split).tolist()) if i not in rows]
+        expected = [[of[i] for of, i in zip(names, row, strict=True)] for row in kept]
+        names = [left.entities, left.relations, left.entities]
+        found = left.split(split).tolist()
+        assert [[of[i] for of, i in zip(names, row, strict=True)] for row in found] == expected
 
 
 @pytest.mark.parametrize("rule", rules.RULES)

@@ -16,7 +16,7 @@ from nscaching.audit.relations import relations
 from nscaching.audit.splits import blank_nodes, findings, stand_in
 from nscaching.data.graph import SPLITS, KnowledgeGraph
 from nscaching.data.index import Ids
-from nscaching.data.load import LABELS_FILE
+from nscaching.data.load import LABELS_FILE, split_triples
 from nscaching.data.readers.blocks import CONTROL
 from nscaching.data.readers.table import HEADERS
 from nscaching.errors import UserError, flag, user_path
@@ -38,48 +38,52 @@ def clean(
     drop_relations: Sequence[str] = (),
     drop_blank_nodes: bool = False,
     drop_leaks: bool = False,
+    split_seed: int | None = None,
     progress: Progress | None = None,
 ) -> Cleaned:
     """Return the graph without repeated triples, and without what the parameters name.
 
     A triple of several splits stays in the first of them. ``drop_leaks`` takes away the valid and
-    test triples that have an inverse or twin in train, which changes what is measured. Entities
-    and relations without a triple lose their number.
+    test triples that have an inverse or twin in train, which changes what is measured. With
+    ``split_seed``, what is left is split anew, as a single file is. Entities and relations without
+    a triple are taken away too.
     """
-    report = progress or (lambda what, done, of: None)
-    kept = {split: np.ones(len(graph.split(split)), dtype=bool) for split in SPLITS}
     removed: dict[str, dict[str, int]] = {}
 
-    def take(reason: str, of_split: dict[str, Flags]) -> None:
-        removed[reason] = {s: int((kept[s] & flags).sum()) for s, flags in of_split.items()}
-        for split, flags in of_split.items():
-            kept[split] &= ~flags
+    def without(graph: KnowledgeGraph, reason: str, flags: Sequence[Flags]) -> KnowledgeGraph:
+        of_split = dict(zip(SPLITS, flags, strict=True))
+        removed[reason] = {split: int(those.sum()) for split, those in of_split.items()}
+        kept = {split: graph.split(split)[~those] for split, those in of_split.items()}
+        return _with(graph, kept)
 
-    ids = [graph.relation_id(name) for name in drop_relations]
-    for relation in dict.fromkeys(ids):
-        reason = f"relation {graph.relation_label(relation)}"
-        take(reason, {s: graph.split(s)[:, 1] == relation for s in SPLITS})
+    name = graph.name
+    for relation in dict.fromkeys(graph.relation_id(name) for name in drop_relations):
+        flags = [graph.split(split)[:, 1] == relation for split in SPLITS]
+        graph = without(graph, f"relation {graph.relation_label(relation)}", flags)
     if drop_blank_nodes:
         blank = blank_nodes(graph)
-        columns = {s: graph.split(s)[:, [0, 2]] for s in SPLITS}
-        take("blank nodes", {s: np.any(blank[ids], axis=1) for s, ids in columns.items()})
-    earlier = {s: stand_in(graph, SPLITS[:i], graph.split(s)) for i, s in enumerate(SPLITS)}
-    take("in an earlier split too", earlier)
+        columns = [graph.split(split)[:, [0, 2]] for split in SPLITS]
+        graph = without(graph, "blank nodes", [np.any(blank[ids], axis=1) for ids in columns])
+    earlier = [stand_in(graph, SPLITS[:i], graph.split(s)) for i, s in enumerate(SPLITS)]
+    graph = without(graph, "in an earlier split too", earlier)
+    if split_seed is not None:
+        graph = _with(graph, split_triples(all_triples(graph), split_seed))
     if drop_leaks:
-        part = _part(graph, kept)
-        known = overlaps(all_triples(part), len(part.entities), len(part.relations), report)
-        leaking = findings(part, relations(part, known), report)
-        flags = {split: np.zeros(len(kept[split]), dtype=bool) for split in SPLITS}
-        for split in ("valid", "test"):
-            flags[split][kept[split]] = leaking[split]["leaking"]
-        take("inverse or twin in train", flags)
-    if not kept["train"].any():
-        raise UserError(f"nothing of the train split of {graph.name} would be left")
-    return Cleaned(_renumbered(_part(graph, kept)), removed)
+        graph = without(graph, "inverse or twin in train", _leaks(graph, progress))
+    if not len(graph.train):
+        raise UserError(f"nothing of the train split of {name} would be left")
+    return Cleaned(_renumbered(graph), removed)
 
 
-def _part(graph: KnowledgeGraph, kept: dict[str, Flags]) -> KnowledgeGraph:
-    splits = {split: graph.split(split)[flags] for split, flags in kept.items()}
+def _leaks(graph: KnowledgeGraph, progress: Progress | None) -> list[Flags]:
+    report = progress or (lambda what, done, of: None)
+    known = overlaps(all_triples(graph), len(graph.entities), len(graph.relations), report)
+    found = findings(graph, relations(graph, known), report)
+    none = np.zeros(len(graph.train), dtype=bool)  # of train, where every second one would go
+    return [none, *(found[split]["leaking"] for split in ("valid", "test"))]
+
+
+def _with(graph: KnowledgeGraph, splits: dict[str, Ids]) -> KnowledgeGraph:
     return KnowledgeGraph.from_arrays(
         graph.entities, graph.relations, splits, name=graph.name, labels=graph.labels
     )

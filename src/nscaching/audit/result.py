@@ -107,12 +107,11 @@ class Audit:
     def _of_leaks(self, split: str) -> list[str]:
         count, said = self.of_split(split), []
         if count["linked"] >= MUCH * count["triples"]:
-            linked, leaking, reverse = (
-                f"{count[name] / count['triples']:.0%}" for name in ("linked", "leaking", "reverse")
-            )
+            share = {name: f"{n / count['triples']:.0%}" for name, n in count.items()}
             said.append(
-                f"{linked} of the {split} triples have their entities linked in train already: "
-                f"{leaking} by an inverse or twin relation, {reverse} by the same relation turned"
+                f"{share['linked']} of the {split} triples have their entities linked in train "
+                f"already; {share['leaking']} by an inverse or twin relation, {share['reverse']} "
+                "by the same relation turned"
             )
         best = max(self.rules[split].values(), key=lambda found: found["mrr"])
         score = f"MRR {best['mrr']:.3f} and Hit@10 {best['hits@10']:.3f}"

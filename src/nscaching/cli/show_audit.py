@@ -8,6 +8,7 @@ from nscaching.data.graph import SPLITS
 from nscaching.runs.escaping import shorten
 
 SHORT = 44  # characters of a name
+METRICS = {"mrr": "MRR", "hits@10": "Hit@10"}
 ALWAYS = ("repeated", "leaking", "linked", "unseen_entity")  # said even where there are none
 
 
@@ -37,30 +38,32 @@ def show_audit(found: Audit) -> None:
         for kind, of in found.relation_kinds().items()
         if of["relations"]
     ]
-    print_table(["relations", "number", "triples", "such as"], rows, words=(0, 3))
-    say("")
+    if rows:
+        print_table(["relations", "number", "triples", "such as"], rows, words=(0, 3))
+        say("")
     rows = [
         [kind, f"{of['entities']:,}", _names(found, [one["name"] for one in of["such_as"]])]
         for kind, of in found.entity_kinds().items()
         if of["entities"]
     ]
-    print_table(["entities", "number", "such as"], rows, words=(0, 2))
-    say("", *found.sentences())
-
-
-METRICS = {"mrr": "MRR", "hits@10": "Hit@10"}
+    if rows:
+        print_table(["entities", "number", "such as"], rows, words=(0, 2))
+        say("")
+    say(*found.sentences())
 
 
 def show_removed(removed: dict[str, dict[str, int]]) -> None:
     """Say how many triples were taken away, and why."""
-    if not removed:
-        return
     rows = [
-        [reason, *(f"{counts.get(split, 0):,}" for split in SPLITS)]
+        [reason, *(f"{count:,}" for count in counts.values())]
         for reason, counts in removed.items()
+        if any(counts.values())
     ]
     say("")
-    print_table(["triples taken away", *SPLITS], rows)
+    if rows:
+        print_table(["triples taken away", *SPLITS], rows)
+    else:
+        say("nothing was taken away")
 
 
 def _share(counts: dict[str, int], finding: str) -> str:

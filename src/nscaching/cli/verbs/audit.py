@@ -62,8 +62,14 @@ class Audit:
         removed: dict[str, dict[str, int]] = {}
         with when_slow(f"auditing {graph.name}") as bar:
             if self.clean or self.drop_relations or self.drop_blank_nodes or self.drop_leaks:
-                dropped = self.drop_relations, self.drop_blank_nodes, self.drop_leaks
-                cleaned = clean(graph, *dropped, progress=bar.stage)
+                cleaned = clean(
+                    graph,
+                    self.drop_relations,
+                    self.drop_blank_nodes,
+                    self.drop_leaks,
+                    self.split_seed if user_path(self.where).is_file() else None,
+                    bar.stage,
+                )
                 graph, removed = cleaned.graph, cleaned.removed
             found = graph.audit(bar.stage)
         written: dict[str, Any] = {"removed": removed} if removed else {}
@@ -75,7 +81,8 @@ class Audit:
             print_json(found.to_dict() | written)
             return
         show_audit(found)
-        show_removed(removed)
+        if removed:
+            show_removed(removed)
         say(*(f"{what}: {written[what]}" for what in ("page", "clean") if what in written))
 
     def _check(self) -> None:

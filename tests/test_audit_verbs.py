@@ -286,6 +286,24 @@ def test_a_folder_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["toy"]
 
 
+def test_the_negatives_that_are_not_written_are_named(here, capsys):
+    names = "2\na\t0\nb\t1\n"
+    files = {"entity2id": names, "relation2id": "1\nr\t0\n", "train2id": "1\n0 1 0\n"}
+    (here / "ids").mkdir()
+    for file, text in (files | {"test2id": "1\n1 0 0\n", "test_neg": "1 0 0 -1\n"}).items():
+        (here / "ids" / f"{file}.txt").write_text(text)
+    main(["audit", "ids", "--clean", "new"])
+    assert "note: --clean does not write the negatives of test_neg.txt" in capsys.readouterr().err
+
+
+def test_the_program_of_the_docs(here):
+    docs = Path(__file__).parents[1] / "docs" / "audit.md"
+    (program,) = re.findall(r"```python\n(.*?)```", docs.read_text(encoding="utf-8"), re.DOTALL)
+    exec(compile(program, "audit.md", "exec"), {})
+    assert "borders" not in KnowledgeGraph.load("world-clean").relations
+    check_page((here / "audit.html").read_text(encoding="utf-8"))
+
+
 # The names.
 
 

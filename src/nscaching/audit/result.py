@@ -100,7 +100,7 @@ class Audit:
             if repeated := int(flags["repeated"].sum()):
                 said.append(f"{number(repeated, f'{split} triple')} of an earlier split too")
             if unseen := int((flags["unseen_entity"] | flags["unseen_relation"]).sum()):
-                what = "a name that train has not: no model can learn about it"
+                what = "a name that train has not: a model ranks these by chance"
                 said.append(f"{number(unseen, f'{split} triple')} with {what}")
         return [*said, *self._of_names()]
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from nscaching.cli.tables import cells, print_json, print_table, say
+from nscaching.cli.tables import cells, note, print_json, print_table, say
 from nscaching.cli.verbs._base import Json, Where
 from nscaching.cli.verbs.predict import named
 from nscaching.errors import UserError, user_path
@@ -59,6 +59,8 @@ class Audit:
         self._check()
         graph = load_graph(self.where, self.labels, self.split_seed, self.literals)
         describe_graph(graph)
+        for labelled in graph.labelled.values() if self.clean else ():
+            note(f"note: --clean does not write the negatives of {labelled.origin}")
         removed: dict[str, dict[str, int]] = {}
         with when_slow(f"auditing {graph.name}") as bar:
             if self.clean or self.drop_relations or self.drop_blank_nodes or self.drop_leaks:

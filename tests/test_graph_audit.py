@@ -325,8 +325,8 @@ def test_a_hub_a_blank_node_and_plumbing():
     assert found.relations.of(0) == ["functional", "constant"]
     assert found.relations.of(1) == ["plumbing"]
     assert found.sentences() == [
-        "1 blank node in 1 triple: --drop-blank-nodes",
-        f"1 relation of RDF's plumbing in 1 triple: --drop-relations '{rest}'",
+        "1 blank node in 1 triple, which drop_blank_nodes takes away",
+        f"1 relation of RDF's plumbing in 1 triple: drop_relations '{rest}'",
         "1 relation with nearly always the same answer",
     ]
 

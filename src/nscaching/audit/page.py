@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nscaching.audit.entities import HUB
+from nscaching.audit.overlaps import LEAST, SAME
 from nscaching.audit.relations import KINDS
 from nscaching.audit.rules import RULES
 from nscaching.audit.splits import FINDINGS
@@ -48,6 +50,9 @@ def render(audit: Audit) -> str:
         rules=audit.rules,
         rule_names=RULES,
         kinds=KINDS,
+        hub=HUB,
+        least=LEAST,
+        same=SAME,
         relation_kinds=audit.relation_kinds(),
         relations=[audit.relations.to_dict(r) for r in audit.by_size()[:MOST]],
         first=FIRST,

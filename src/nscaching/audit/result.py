@@ -15,7 +15,7 @@ from nscaching.audit.overlaps import Flags, Progress, overlaps
 from nscaching.audit.relations import KINDS, Relations, relations
 from nscaching.audit.splits import FINDINGS, NOT_OF_TRAIN, findings
 from nscaching.data.graph import SPLITS, KnowledgeGraph
-from nscaching.errors import as_flag
+from nscaching.errors import flag
 
 EXAMPLES = 5  # names of a kind in the dictionary
 MUCH = 0.05  # share of held-out triples that a sentence is worth
@@ -98,7 +98,7 @@ class Audit:
         for split in held_out:
             flags = self.triples[split]
             if repeated := int(flags["repeated"].sum()):
-                said.append(f"{number(repeated, f'{split} triple')} of an earlier split too")
+                said.append(f"{number(repeated, f'{split} triple')} in an earlier split too")
             if unseen := int((flags["unseen_entity"] | flags["unseen_relation"]).sum()):
                 what = "a name that train has not: a model ranks these by chance"
                 said.append(f"{number(unseen, f'{split} triple')} with {what}")
@@ -123,12 +123,13 @@ class Audit:
         if blank.any():
             count = sum(int(flags["blank_node"].sum()) for flags in self.triples.values())
             nodes = number(int(blank.sum()), "blank node")
-            said.append(f"{nodes} in {number(count, 'triple')}: {as_flag('drop_blank_nodes')}")
+            drop = flag("drop_blank_nodes")
+            said.append(f"{nodes} in {number(count, 'triple')}, which {drop} takes away")
         if plumbing.any():
             count = int(self.relations.triples[plumbing].sum())
             kinds = number(int(plumbing.sum()), "relation")
             names = [self.graph.relation_label(r) for r in self.by_size() if plumbing[r]]
-            drop = " ".join([as_flag("drop_relations"), *map(shlex.quote, names)])
+            drop = " ".join([flag("drop_relations"), *map(shlex.quote, names)])
             said.append(f"{kinds} of RDF's plumbing in {number(count, 'triple')}: {drop}")
         if constant := int(self.relations.kinds["constant"].sum()):
             said.append(f"{number(constant, 'relation')} with nearly always the same answer")

@@ -60,7 +60,7 @@ class Implications:
     def of(cls, known: Overlaps) -> Implications:
         known = known.where((known.common >= LEAST) & (known.share_of_first() >= MOSTLY))
         order = np.argsort(known.second, kind="stable")
-        level = np.unique(known.share_of_first(), return_inverse=True)[1].reshape(-1) + 1
+        level = np.unique(known.share_of_first(), return_inverse=True)[1] + 1
         counts = np.bincount(known.second, minlength=len(known.sizes))
         offsets = np.append(0, np.cumsum(counts))
         return cls(offsets, known.first[order], known.turned[order], level[order])
@@ -97,7 +97,6 @@ def _rank(
     index = graph.filter_index[side]
     # Each query once: many triples share one. Queries are numbered 0, 1, … here.
     used, query = np.unique(index.keys(anchor, relation), return_inverse=True)
-    query = query.reshape(-1)
     anchors, asked = np.divmod(index.codes[used], relations)
     row, known = index.spread(index.offsets[used], index.offsets[used + 1])
     known_codes = row * entities + known

@@ -59,7 +59,7 @@ def clean(
     name = graph.name
     for relation in dict.fromkeys(graph.relation_id(name) for name in drop_relations):
         flags = [graph.split(split)[:, 1] == relation for split in SPLITS]
-        graph = without(graph, f"relation {graph.relation_label(relation)}", flags)
+        graph = without(graph, f"relation {graph.relations[relation]}", flags)
     if drop_blank_nodes:
         blank = blank_nodes(graph)
         columns = [graph.split(split)[:, [0, 2]] for split in SPLITS]

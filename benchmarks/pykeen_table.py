@@ -24,7 +24,8 @@ from pykeen.triples import TriplesFactory
 
 from nscaching import KnowledgeGraph
 from nscaching.data.index import Ids, Side
-from nscaching.evaluation.ranking import Queries, metrics, rank
+from nscaching.evaluation.ranking import Queries, rank
+from nscaching.evaluation.ranks import metrics
 from nscaching.kernels import choose_kernels
 from nscaching.models import build
 from nscaching.pykeen import NSCachingTrainingLoop

@@ -14,15 +14,8 @@ from torch.profiler import ProfilerActivity, profile
 from helpers import all_triples, graphs, new_model, random_graph
 from nscaching import UserError
 from nscaching.data.index import Side
-from nscaching.evaluation.ranking import (
-    METRICS,
-    SCORE_BYTES,
-    Queries,
-    chunk_size,
-    evaluate,
-    metrics,
-    rank,
-)
+from nscaching.evaluation.ranking import SCORE_BYTES, Queries, chunk_size, evaluate, rank
+from nscaching.evaluation.ranks import METRICS, metrics
 from nscaching.models import MODELS
 
 plenty = settings(derandomize=True, deadline=None, max_examples=50)

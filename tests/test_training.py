@@ -11,7 +11,7 @@ import torch
 from helpers import CPU, TINY, Hearing, graph_of, random_graph, threads
 from nscaching import Listener, Run, TrainConfig, UserError, train
 from nscaching.data.index import Side
-from nscaching.evaluation.ranking import METRICS
+from nscaching.evaluation.ranks import METRICS
 from nscaching.kernels import Kernels, choose_device, choose_kernels
 from nscaching.kernels.codes import KINDS
 from nscaching.models import MODELS

@@ -98,9 +98,11 @@ READS = {
     "figures": [["cache", "run", *QUERY]],
     "train": [["--resume", "stopped"]],
 }
+# Verbs that read the names and triples of a run folder alone.
+DATA = {"relations", "entities"}
 # Verbs whose configuration files are tests of their own, and those that read nothing.
 FILES = {"tune", "reproduce"}
-NOTHING = {"demo", "datasets", "presets"}
+NOTHING = {"demo", "datasets", "presets", "audit"}
 
 
 def refused(capsys, *words):
@@ -115,7 +117,15 @@ def refused(capsys, *words):
 
 
 def test_every_verb_is_tested_here():
-    assert set(READS) | FILES | NOTHING == set(VERBS)
+    assert set(READS) | DATA | FILES | NOTHING == set(VERBS)
+
+
+@pytest.mark.parametrize("verb", sorted(DATA))
+def test_listing_names_runs_no_code_of_a_run_folder(stranger, marker, tmp_path, capsys, verb):
+    stranger("model", SPECS["relative"].format(folder=tmp_path))
+    main([verb, "run"])
+    assert "e0" in capsys.readouterr().out or verb == "relations"
+    assert not marker.exists()
 
 
 @pytest.mark.parametrize("kind", SPECS)

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from nscaching.cli.loading import load_graph
 from nscaching.cli.progress import Signals, TrainingDisplay
 from nscaching.cli.tables import note, print_json, print_table, say
-from nscaching.cli.training import load_graph
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.paper.published import TABLES

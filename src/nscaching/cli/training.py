@@ -1,15 +1,15 @@
-"""Loading a graph and training, with a progress bar: what ``train`` does."""
+"""Training with a progress bar: what ``train`` does."""
 
 from collections.abc import Callable
 from functools import partial
 
-from nscaching.cli.progress import Signals, TrainingDisplay, when_slow
+from nscaching.cli.loading import describe_graph, load_graph
+from nscaching.cli.progress import Signals, TrainingDisplay
 from nscaching.cli.tables import HEADINGS, cells, note, print_json, print_table, say
 from nscaching.cli.verbs.compare import summary
 from nscaching.cli.verbs.train import Train
 from nscaching.config import BY_GRAPH, TrainConfig
-from nscaching.data import datasets
-from nscaching.data.graph import SPLITS, KnowledgeGraph
+from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError, as_flag, user_path
 from nscaching.kernels import choose_device
 from nscaching.models import MODELS
@@ -25,33 +25,6 @@ from nscaching.training.train import differences, resume, train
 # The flags that go with --resume: none of them changes the steps that are done.
 RESUMABLE = {"epochs", "device", "kernels", "threads"}
 RESUMABLE |= {"resume", "checkpoint_every", "trust", "json"}
-
-
-def load_graph(
-    where: str, labels: str = "", split_seed: int = 0, literals: bool = False
-) -> KnowledgeGraph:
-    known = datasets.find(where)
-    with when_slow(f"loading {where}") as bar:
-        if known is not None and not datasets.is_cached(known.name):
-            datasets.fetch(
-                known.name,
-                lambda file, done, of: bar.show(done, of, f"{file}  {done / 1e6:.1f} MB"),
-            )
-        graph = KnowledgeGraph.load(where, labels, split_seed, literals, bar.stage)
-        # Training and ranking need both indices: built here, under the progress bar.
-        bar.stage("indexing", 0, 2)
-        assert graph.train_keys
-        bar.stage("indexing", 1, 2)
-        assert graph.filter_index
-        return graph
-
-
-def describe_graph(graph: KnowledgeGraph) -> None:
-    sizes = " / ".join(f"{len(graph.split(split)):,}" for split in SPLITS)
-    names = f"{len(graph.entities):,} entities, {len(graph.relations):,} relations"
-    note(f"{graph.name}: {names}, {sizes} triples ({' / '.join(SPLITS)})")
-    for each in graph.notes:
-        note(f"note: {each}")
 
 
 def watched(

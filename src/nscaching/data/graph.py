@@ -8,12 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from nscaching.data.index import AnswerIndex, Ids, Side, answer_index, distinct, head_probability
 from nscaching.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from nscaching.audit import Audit
 
 SPLITS = ("train", "valid", "test")
 MAPPING_CLASSES = ("1-1", "1-N", "N-1", "N-N", "unseen")
@@ -56,6 +60,8 @@ class KnowledgeGraph:
     labels: dict[str, str] = field(default_factory=dict)
     labelled: dict[str, Labelled] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    repeats: dict[str, int] = field(default_factory=dict)
+    """Split or file → how many repeated triples loading dropped from it."""
 
     @classmethod
     def load(
@@ -85,6 +91,7 @@ class KnowledgeGraph:
         refuse_repeats(entities, relations)
         notes: list[str] = []
         clean: dict[str, Ids] = {}
+        repeats: dict[str, int] = {}
         sizes = np.array([len(entities), len(relations), len(entities)])
         for split in SPLITS:
             given = np.asarray(splits.get(split, ())).reshape(-1, 3)
@@ -93,12 +100,14 @@ class KnowledgeGraph:
             clean[split] = distinct(given.astype(np.int32))
             if dropped := len(given) - len(clean[split]):
                 notes.append(f"{dropped:,} duplicate triples dropped from {split}")
+                repeats[split] = dropped
         together = np.concatenate(list(clean.values()))
         if shared := len(together) - len(distinct(together)):
             what = f"{shared:,} triples of valid/test stand in another split too"
             notes.append(f"{what}; they are kept")
         graph = cls(entities, relations, **clean, **rest)  # type: ignore[arg-type]
         graph.notes = [*graph.notes, *notes, *graph._unseen_notes()]
+        graph.repeats = graph.repeats | repeats
         return graph
 
     def __repr__(self) -> str:
@@ -144,6 +153,15 @@ class KnowledgeGraph:
             for index in built.get(name, {}).values():
                 arrays += [index.codes, index.offsets, index.answers]
         return sum(array.nbytes for array in arrays)
+
+    def audit(self, progress: Callable[[str, int, int], None] | None = None) -> Audit:
+        """Look for what spoils a training or its figures: leaks, repeats, unseen names and more.
+
+        ``progress`` is called with (the task, units done, units in all).
+        """
+        from nscaching.audit import audit
+
+        return audit(self, progress)
 
     def hide_test(self) -> KnowledgeGraph:
         """Return this graph with an empty test split; filtered ranking still knows its triples."""

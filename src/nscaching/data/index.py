@@ -77,7 +77,10 @@ class AnswerIndex:
 
     def known(self, anchor: Ids, relation: Ids) -> tuple[Longs, Ids]:
         """Return (row, entity) for every known answer of every query, rows ascending."""
-        start, end = self.runs(anchor, relation)
+        return self.spread(*self.runs(anchor, relation))
+
+    def spread(self, start: Longs, end: Longs) -> tuple[Longs, Ids]:
+        """Return (row, entity) for every place of some runs of ``answers``, rows ascending."""
         size = end - start
         row = np.repeat(np.arange(len(size)), size)
         # Position inside the row's own run of answers: a running count minus where the row began.

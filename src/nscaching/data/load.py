@@ -105,7 +105,7 @@ def _read_names(
             raise UserError(f"{path}: holds no {names} nor train2id.txt (or .gz of it)")
     entities, relations = NameTable(), NameTable()
     rdf = RdfReader(entities, relations, literals)
-    notes = rdf.notes
+    notes, repeats = rdf.notes, dict[str, int]()
     splits = {
         split: rdf.read(file, progress)
         if is_rdf(file)
@@ -119,12 +119,13 @@ def _read_names(
         once = distinct(triples)
         if dropped := len(triples) - len(once):
             notes.append(f"{dropped:,} duplicate triples dropped from {file.name}")
+            repeats[file.name] = dropped
         splits = split_triples(once, split_seed)
         sizes = " / ".join(f"{len(splits[split]):,}" for split in SPLITS)
         notes.append(f"split by seed {split_seed} into train / valid / test: {sizes} triples")
     labels = rdf.labels() if any(map(is_rdf, files.values())) else {}
     parts = {"entities": list(entities), "relations": list(relations), "splits": splits}
-    return parts | {"labels": labels, "notes": notes}
+    return parts | {"labels": labels, "notes": notes, "repeats": repeats}
 
 
 def split_triples(triples: Ids, seed: int, share: float = 0.05) -> dict[str, Ids]:

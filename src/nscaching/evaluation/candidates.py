@@ -11,7 +11,8 @@ from nscaching.data.index import AnswerIndex, Ids, Longs, Side
 from nscaching.errors import UserError
 from nscaching.evaluation import ranking
 from nscaching.evaluation.chunks import Chunks
-from nscaching.evaluation.ranking import Asked, Floats, metrics, rank_among, rows_by, triples_of
+from nscaching.evaluation.ranking import Asked, rank_among, rows_by, triples_of
+from nscaching.evaluation.ranks import Floats, Ties, metrics
 from nscaching.models import Model
 
 TEMPORARIES = 6  # tensors [pairs, relations, D] that the score of a triple holds at its peak
@@ -24,7 +25,7 @@ def evaluate_relations(
     split: str = "test",
     *,
     filtered: bool = True,
-    ties: ranking.Ties = "realistic",
+    ties: Ties = "realistic",
     budget: int = ranking.BUDGET,
     progress: ranking.Progress | None = None,
 ) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from torch import Tensor
 from nscaching.data.graph import KnowledgeGraph, Labelled
 from nscaching.data.index import Ids, Side
 from nscaching.errors import UserError
-from nscaching.evaluation.ranking import Floats, non_empty, row_by_row, rows_by, triples_of
+from nscaching.evaluation.ranking import non_empty, row_by_row, rows_by, triples_of
+from nscaching.evaluation.ranks import Floats
 from nscaching.models import Model
 
 Truth = npt.NDArray[np.bool_]

@@ -1,9 +1,8 @@
-"""Filtered ranking of both sides of every triple, and the metrics of the ranks."""
+"""Filtered ranking of both sides of every triple."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,40 +11,21 @@ from torch import Tensor
 
 from nscaching.data.graph import MAPPING_CLASSES, SPLITS, KnowledgeGraph
 from nscaching.data.index import AnswerIndex, Ids, Side
-from nscaching.errors import Diverged, UserError, unknown
+from nscaching.errors import Diverged, UserError
 from nscaching.evaluation.chunks import Chunks
+from nscaching.evaluation.ranks import Floats, Ranks, Ties, metrics
 from nscaching.kernels import Kernels, Known, choose_kernels
 from nscaching.models import DIVERGED, Model, finite
 
 Device = torch.device | str
 Progress = Callable[[int, int], None]  # receives (queries done, queries in all)
-Ties = Literal["realistic", "optimistic", "pessimistic"]
 Rows = npt.NDArray[np.intp]
-Floats = npt.NDArray[np.float64]
-
-METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@10")
 
 BUDGET = 512 << 20  # bytes for the scores of one chunk of queries, temporaries included
 PIECE = 65536  # triples or entities whose rows are gathered at once
 # Peak bytes per query and entity, for forms that score relation by relation: the scores of each
 # relation (4), joined (4), in the order of the queries (4), and times a weight (4).
 SCORE_BYTES = 16
-
-
-@dataclass(frozen=True)
-class Ranks:
-    """Ranks of the true answers [n] from 1, with equal scores behind and before them."""
-
-    optimistic: npt.NDArray[np.int64]
-    pessimistic: npt.NDArray[np.int64]
-
-    def resolve(self, ties: Ties) -> Floats:
-        """Return one rank of each answer; realistic is the mean of the two."""
-        low, high = self.optimistic.astype(np.float64), self.pessimistic.astype(np.float64)
-        found = {"realistic": (low + high) / 2, "optimistic": low, "pessimistic": high}
-        if ties not in found:
-            raise unknown("way to rank ties", ties, found)
-        return found[ties]
 
 
 def chunk_size(model: Model, budget: int = BUDGET) -> int:
@@ -152,12 +132,6 @@ def rank_among(
     if non_finite.any():
         raise Diverged(DIVERGED)
     return Ranks(above + 1, above + level + 1)
-
-
-def metrics(ranks: Floats) -> dict[str, float]:
-    """Return MRR, MR and Hit@k of some ranks; Hit@k counts rank ≤ k."""
-    found = {"mrr": float(np.mean(1 / ranks)), "mr": float(np.mean(ranks))}
-    return found | {f"hits@{k}": float(np.mean(ranks <= k)) for k in (1, 3, 10)}
 
 
 def evaluate(

@@ -15,7 +15,7 @@ from nscaching import files
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph, Source
 from nscaching.errors import UserError, flag, user_path
-from nscaching.evaluation.ranking import METRICS as RANKING_METRICS
+from nscaching.evaluation.ranks import METRICS as RANKING_METRICS
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import SCORES, SNAPSHOT, SNAPSHOTS, remove_snapshots
 from nscaching.registry import outside_code, refuse_outside_code

@@ -19,7 +19,8 @@ from nscaching.errors import UserError, flag, unknown
 from nscaching.evaluation.candidates import classify_entities, evaluate_relations
 from nscaching.evaluation.classify import classify, link_entities
 from nscaching.evaluation.predict import neighbours, predict
-from nscaching.evaluation.ranking import Ranks, evaluate
+from nscaching.evaluation.ranking import evaluate
+from nscaching.evaluation.ranks import Ranks
 from nscaching.files import save_tensors
 from nscaching.kernels import choose_device
 from nscaching.models import Model, build

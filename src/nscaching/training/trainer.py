@@ -12,7 +12,8 @@ from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import UserError
-from nscaching.evaluation.ranking import Queries, Ranks, metrics, rank
+from nscaching.evaluation.ranking import Queries, rank
+from nscaching.evaluation.ranks import Ranks, metrics
 from nscaching.kernels import (
     AutogradLearner,
     KVsAll,

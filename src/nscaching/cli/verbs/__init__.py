@@ -1,6 +1,7 @@
 """The verbs of the command line by name."""
 
 from nscaching.cli.verbs._base import Verb
+from nscaching.cli.verbs.audit import Audit, Entities, Relations
 from nscaching.cli.verbs.compare import Compare, Demo
 from nscaching.cli.verbs.evaluate import Classify, Evaluate
 from nscaching.cli.verbs.export import Export, Report
@@ -15,4 +16,5 @@ __all__ = ["VERBS", "Train", "Tune", "Verb"]
 _TRAINING: tuple[type[Verb], ...] = (Demo, Datasets, Train, Tune)
 _ASKING: tuple[type[Verb], ...] = (Evaluate, Classify, Predict, Neighbours, Inspect)
 _WRITING: tuple[type[Verb], ...] = (Export, Compare, Presets, Reproduce, Report, Figures)
-VERBS = {verb.__name__.lower(): verb for verb in (*_TRAINING, *_ASKING, *_WRITING)}
+_DATA: tuple[type[Verb], ...] = (Audit, Relations, Entities)
+VERBS = {verb.__name__.lower(): verb for verb in (*_TRAINING, *_ASKING, *_WRITING, *_DATA)}

@@ -63,7 +63,8 @@ class Demo:
     json: Json = False
 
     def run(self) -> None:
-        from nscaching.cli.training import describe_graph, load_graph, watched
+        from nscaching.cli.loading import describe_graph, load_graph
+        from nscaching.cli.training import watched
         from nscaching.files import free_path
         from nscaching.training.train import train
 

@@ -36,7 +36,7 @@ class Tune:
 
     def run(self) -> None:
         require_optuna()
-        from nscaching.cli.training import describe_graph, load_graph
+        from nscaching.cli.loading import describe_graph, load_graph
         from nscaching.cli.tuning_display import TuningDisplay, show_space, show_tuning
         from nscaching.tuning.result import PLOT, default_out
         from nscaching.tuning.search import Search

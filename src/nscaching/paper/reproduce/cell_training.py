@@ -15,7 +15,7 @@ import torch
 from nscaching import __version__
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.evaluation.ranking import METRICS
+from nscaching.evaluation.ranks import METRICS
 from nscaching.kernels import choose_device
 from nscaching.paper.reproduce.plan import STARTS_FROM, Cell, Training
 from nscaching.paper.reproduce.results import Line, Results

@@ -1,11 +1,21 @@
-"""How values are shown on the page: text that may hold anything, names, and numbers."""
+"""How values are shown on a page: text that may hold anything, names, and numbers."""
+
+from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
+from nscaching.errors import as_flag
 from nscaching.runs.escaping import is_obeyed, shorten
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+TEMPLATES = Path(__file__).with_name("templates")
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 MOST = 80  # characters of a name that are shown
 
 
@@ -48,3 +58,21 @@ def fixed(value: float, places: int) -> str:
 
 def place(value: float) -> Markup:
     return Markup("{:.1f}").format(value)
+
+
+def templates(*more: Path) -> Environment:
+    """Return the templates, with those of more folders; ``text`` escapes every printed value."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader([TEMPLATES, *more]),
+        autoescape=True,
+        finalize=text,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    shown = text, name, number, fixed, place, as_flag
+    environment.filters |= {function.__name__: function for function in shown}
+    return environment

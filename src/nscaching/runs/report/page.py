@@ -11,24 +11,22 @@ import numpy as np
 from nscaching.config import TrainConfig
 from nscaching.data.graph import MAPPING_CLASSES, KnowledgeGraph
 from nscaching.data.index import Ids, Longs, Side
-from nscaching.errors import UserError, as_flag, flag, reading, user_path
+from nscaching.errors import UserError, flag, reading, user_path
 from nscaching.evaluation.classify import score_triples
-from nscaching.evaluation.ranking import Progress, Queries, Ranks, breakdown, rank
+from nscaching.evaluation.ranking import Progress, Queries, breakdown, rank
+from nscaching.evaluation.ranks import Ranks
 from nscaching.files import check_new_file, replacing
 from nscaching.runs.card import command
 from nscaching.runs.folder import REPORT, has_ended, resume_command
 from nscaching.runs.inspect import CachedQuery, cache_at, recorded_epochs
 from nscaching.runs.report import markup
 from nscaching.runs.report.charts import panels
+from nscaching.runs.report.markup import POLICY, templates
 from nscaching.runs.settings import full_record
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
-
     from nscaching.runs.run import Run
 
-TEMPLATES = Path(__file__).with_name("templates")
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 MOST_RELATIONS = 1000  # that are listed
 EACH = 3  # questions with the right answer first, and questions with another one first
 TOP = 5  # answers that are shown
@@ -98,24 +96,6 @@ def render(run: Run, progress: Progress | None = None) -> str:
         command=command(run),
         record=full_record(run.graph, run.record),
     )
-
-
-def templates() -> Environment:
-    """Return the templates; every value that they print is escaped and shown by ``text``."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        finalize=markup.text,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    shown = markup.text, markup.name, markup.number, markup.fixed, markup.place, as_flag
-    environment.filters |= {function.__name__: function for function in shown}
-    return environment
 
 
 def classes(graph: KnowledgeGraph) -> list[tuple[str, int, int]]:

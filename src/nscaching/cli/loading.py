@@ -1,0 +1,46 @@
+"""Loading a graph with a progress bar, and saying what was loaded."""
+
+from nscaching.cli.progress import when_slow
+from nscaching.cli.tables import note
+from nscaching.data import datasets
+from nscaching.data.graph import SPLITS, KnowledgeGraph
+from nscaching.errors import user_path
+
+
+def load_graph(
+    where: str, labels: str = "", split_seed: int = 0, literals: bool = False
+) -> KnowledgeGraph:
+    known = datasets.find(where)
+    with when_slow(f"loading {where}") as bar:
+        if known is not None and not datasets.is_cached(known.name):
+            datasets.fetch(
+                known.name,
+                lambda file, done, of: bar.show(done, of, f"{file}  {done / 1e6:.1f} MB"),
+            )
+        graph = KnowledgeGraph.load(where, labels, split_seed, literals, bar.stage)
+        # Training and ranking need both indices: built here, under the progress bar.
+        bar.stage("indexing", 0, 2)
+        assert graph.train_keys
+        bar.stage("indexing", 1, 2)
+        assert graph.filter_index
+        return graph
+
+
+def load_data_or_run(where: str) -> KnowledgeGraph:
+    """Load data, or the data that a run folder holds."""
+    path = user_path(where)
+    if not (path / "vocabulary.json").is_file():
+        return load_graph(where)
+    from nscaching.runs.folder import RunFolder  # here: it imports PyTorch
+
+    folder = RunFolder(path)
+    source, _ = folder.read_config(trust=True)  # no class that it names is imported
+    return folder.read_graph(source)
+
+
+def describe_graph(graph: KnowledgeGraph) -> None:
+    sizes = " / ".join(f"{len(graph.split(split)):,}" for split in SPLITS)
+    names = f"{len(graph.entities):,} entities, {len(graph.relations):,} relations"
+    note(f"{graph.name}: {names}, {sizes} triples ({' / '.join(SPLITS)})")
+    for each in graph.notes:
+        note(f"note: {each}")

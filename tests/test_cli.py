@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from nscaching import Run, TrainConfig, __version__
+from nscaching import KnowledgeGraph, Run, TrainConfig, __version__, settings_for
 from nscaching.cli import main as cli
 from nscaching.cli.main import VERBS, main
+from nscaching.cli.verbs.compare import WAYS
 from nscaching.config import write_toml
 from nscaching.data import datasets
 from nscaching.errors import UserError, as_flag
@@ -434,17 +435,18 @@ def ranked(trainer, split, epoch):
 
 def test_demo(call, ask):
     found = ask("demo", "--epochs", 1, "--out", "here")
-    assert [run["sampler"] for run in found["runs"]] == ["nscaching", "bernoulli"]
+    assert [run["sampler"] for run in found["runs"]] == ["nscaching", "uniform", "bernoulli"]
     assert found["plot"] == "here/compare.png"
     assert [len(answer["answers"]) for answer in found["answers"]] == [3, 3, 3]
-    assert Run.load("here/nscaching").config == TrainConfig(epochs=1)
-    assert Run.load("here/bernoulli").config == TrainConfig(epochs=1, sampler="bernoulli")
+    graph = KnowledgeGraph.load("world")
+    for name, way in WAYS.items():
+        assert Run.load(f"here/{name}").config == settings_for(graph, way | {"epochs": 1})
     with pytest.raises(SystemExit) as stop:
         main(["demo", "--epochs", "1", "--out", "here"])
     assert stop.value.code == 2  # and nothing is trained over it
     out, _ = call("demo", "--epochs", 1, "--out", "there")
     assert "(Madagascar, speaks, ?)" in out
-    assert "run folders: there/nscaching, there/bernoulli" in out
+    assert "run folders: there/nscaching, there/uniform, there/bernoulli" in out
 
 
 # As a program of its own.

@@ -1,4 +1,4 @@
-"""Test MRR on `world` of every scoring function with every sampler, with the defaults.
+"""Test MRR on `world` of every scoring function with every sampler, with the same settings.
 
 python benchmarks/pairs_on_world.py [--epochs 60] [--models …] [--samplers …] [--device auto]
 """

@@ -163,6 +163,11 @@ def test_a_run_tells_what_was_chosen_and_can_be_repeated(tmp_path, monkeypatch, 
     assert "chosen for this graph" not in capsys.readouterr().err
     plain = Run.load("runs/own-transe-nscaching-seed0").config
     assert plain == TrainConfig().changed(epochs=1, dim=4, n1=4)
+    words = ["own.tsv", "--objective", "softmax", "--n2", "3", "--tail", "5", "--epochs", "1"]
+    cli.main(["train", *words])
+    err = capsys.readouterr().err
+    assert "note: --n2 has no effect with --objective softmax\n" in err
+    assert "--tail has no effect" not in err
     # A file may leave most to the graph, and flags win over a file.
     (tmp_path / "own.toml").write_text('model = "DistMult"\nepochs = 2\nthreads = 1\n')
     cli.main(["train", "own.tsv", "--config", "own.toml", "--epochs", "1", "--out", "second"])

@@ -20,6 +20,7 @@ from nscaching.runs.run import Run
 from nscaching.runs.settings import read_record
 from nscaching.training.defaults import describe, recipe, settings_for
 from nscaching.training.memory import Statement, readable
+from nscaching.training.objective import choose_objective, without_effect
 from nscaching.training.train import differences, resume, train
 
 # The flags that go with --resume: none of them changes the steps that are done.
@@ -58,6 +59,9 @@ def train_run(verb: Train) -> None:
     config = settings_for(graph, given)
     if not given.keys() >= set(BY_GRAPH):
         note(f"chosen for this graph: {describe(config)}")
+    objective = choose_objective(config, MODELS.get(config.model))
+    for name in without_effect(objective, verb.given):
+        note(f"note: {as_flag(name)} has no effect with --objective {objective}")
     out = verb.out or default_out(graph, config)
     if verb.dry_run:
         needed = Statement(graph, config, user_path(out), len(verb.probes.snapshots))

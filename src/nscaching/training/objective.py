@@ -1,6 +1,6 @@
 """The loss and the penalty of a training run, where the configuration leaves them open."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from nscaching.config import TrainConfig, no_cache
 from nscaching.errors import UserError, flag
@@ -58,6 +58,17 @@ OF_SOFTMAX: dict[str, tuple[object, tuple[Objective, ...]]] = {
     "relation_weight": (0.0, ("softmax", "1vsall")),
     "scale": (1.0, ("softmax", "1vsall")),
 }
+
+OF_SINGLE_NEGATIVES = (
+    "margin", "n2", "draw", "side", "refresh_side", "shared_candidates", "candidate_rows",
+    "adversarial",
+)  # fmt: skip
+
+
+def without_effect(objective: Objective, names: Iterable[str]) -> list[str]:
+    """Return those of some settings that the objective does not look at."""
+    unused = OF_SINGLE_NEGATIVES if objective == "softmax" else ("tail",)
+    return [name for name in names if name in unused]
 
 
 def _check_settings_of_softmax(config: TrainConfig, objective: Objective) -> None:

@@ -12,6 +12,7 @@ from nscaching.data.graph import SPLITS, KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import UserError, check_bounds, flag
 from nscaching.evaluation.classify import fitted_thresholds, score_triples
+from nscaching.evaluation.labelled import has_validation, labelled_triples
 from nscaching.evaluation.ranking import row_by_row
 from nscaching.models import Model, finite
 
@@ -99,8 +100,9 @@ def _judge(model: Model, graph: KnowledgeGraph, h: int, r: int, t: int) -> dict[
     triple = np.array([[h, r, t]], dtype=np.int32)
     score = float(score_triples(model, triple)[0])
     threshold = plausible = None
-    if len(graph.valid) or "valid" in graph.labelled:
-        threshold = float(fitted_thresholds(model, graph).of(triple[:, 1])[0])
+    if has_validation(graph):
+        fitted = fitted_thresholds(model, labelled_triples(graph, "valid"))
+        threshold = float(fitted.of(triple[:, 1])[0])
         plausible = score >= threshold
     known = known_answers(graph, h, r, None).get(t, "")
     return {"score": score, "known": known, "threshold": threshold, "plausible": plausible}

@@ -70,13 +70,13 @@ class Classify(AskRun):
         title = f"{run.name}: {result['split']}, "
         first = {"all": result}
         if self.task == "triples":
-            title += f"negatives {result['negatives']}"
             headings = {name: name for name in ("triples", "accuracy", "threshold")}
-            _print_parts(run, title, headings, first, "relations")
+            _print_parts(run, title + _negatives(result), headings, first, "relations")
+            say(f"thresholds: from validation, {_negatives(result['validation'])}")
             return
         title += f"{run.graph.labels.get(result['relation'], result['relation'])}, "
         if self.task == "linking":
-            title += f"{result['triples']:,} pairs, negatives {result['negatives']}"
+            title += f"{result['triples']:,} pairs, {_negatives(result)}"
             figures = ["true_positives", "false_positives", "true_negatives", "false_negatives"]
             figures += ["accuracy", "threshold"]
             judges = {"score": result["by_score"], "cosine": result["by_similarity"]}
@@ -91,6 +91,13 @@ class Classify(AskRun):
         _print_parts(run, title, headings, first, "classes")
         if unseen := result["triples_of_unseen_classes"]:
             say(f"{unseen} triples are of classes that training does not have: counted as wrong")
+
+
+def _negatives(found: dict[str, Any]) -> str:
+    left = found["known_negatives_left_out"]
+    known = "is a known triple" if left == 1 else "are known triples"
+    left_out = f"; {left:,} more {known} and left out" if left else ""
+    return f"{found['false']:,} negatives {found['negatives']}{left_out}"
 
 
 def _print_parts(

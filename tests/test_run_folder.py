@@ -31,6 +31,7 @@ FILES = {
     "README.md",
     "training.png",
     "report.html",
+    "calibration.json",
 }
 ODD = [
     "[bold]x[/bold]",

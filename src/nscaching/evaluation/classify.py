@@ -11,6 +11,7 @@ from torch import Tensor
 from nscaching.data.graph import KnowledgeGraph, Labelled
 from nscaching.data.index import Ids
 from nscaching.errors import UserError
+from nscaching.evaluation.calibration import Calibration
 from nscaching.evaluation.labelled import (
     described,
     has_labelled,
@@ -79,8 +80,14 @@ def classify(
     model: Model,
     graph: KnowledgeGraph,
     split: str = "test",
+    calibration: Calibration | None = None,
+    prior: float | None = None,
 ) -> dict[str, Any]:
-    """Fit the thresholds on the validation triples and report the accuracy on a split."""
+    """Fit the thresholds on the validation triples and report the accuracy on a split.
+
+    With a calibration, a threshold has its probability beside it; ``prior`` is that of
+    ``Calibration.probabilities``.
+    """
     valid = labelled_triples(graph, "valid")
     asked = valid if split == "valid" else labelled_triples(graph, split)
     thresholds = fitted_thresholds(model, valid)
@@ -95,6 +102,11 @@ def classify(
         }
         for r, rows in rows_by(relations)
     }
+    if calibration is not None:
+        at = np.array([part["threshold"] for part in by_relation.values()])
+        chances = calibration.probabilities(at, np.unique(relations), prior)
+        for part, chance in zip(by_relation.values(), chances.tolist(), strict=True):
+            part["threshold_probability"] = chance
     return {
         "split": split,
         "triples": len(right),

@@ -11,6 +11,7 @@ from nscaching.config import check_type
 from nscaching.data.graph import SPLITS, KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import UserError, check_bounds, flag
+from nscaching.evaluation.calibration import Calibration
 from nscaching.evaluation.classify import fitted_thresholds, score_triples
 from nscaching.evaluation.labelled import has_validation, labelled_triples
 from nscaching.evaluation.ranking import row_by_row
@@ -26,6 +27,9 @@ class Trained(Protocol):
     model: Model
     graph: KnowledgeGraph
 
+    def calibrated(self) -> Calibration | None:
+        """Return what turns scores into probabilities; None without validation triples."""
+
 
 def predict(
     run: Trained,
@@ -34,10 +38,12 @@ def predict(
     tail: str | None = None,
     top: int = 10,
     known: Known = "hide",
+    prior: float | None = None,
 ) -> dict[str, Any]:
     """Rank the answers to a triple with one gap, the most plausible first, or judge a whole triple.
 
     Known facts are left out, or with ``known="mark"`` shown with the split that holds them.
+    ``prior`` is that of ``Calibration.probabilities``.
     """
     model, graph = run.model, run.graph
     if (head, relation, tail).count(None) > 1:
@@ -52,7 +58,9 @@ def predict(
         "tail": None if t is None else graph.label(t),
     }
     if h is not None and r is not None and t is not None:
-        return query | _judge(model, graph, h, r, t)
+        judged = _judge(model, graph, h, r, t)
+        likely = _add_probabilities(run, [judged], [r], prior)
+        return query | judged | likely
     scores = finite(_scores(model, h, r, t))
     split_of = known_answers(graph, h, r, t)
     best = torch.argsort(scores, descending=True, stable=True)[: top + len(split_of)].tolist()
@@ -69,7 +77,28 @@ def predict(
         for rank, candidate in enumerate(best[:top], 1)
     ]
     hidden = len(split_of) if known == "hide" else 0
-    return query | {"known_facts_left_out": hidden, "answers": answers}
+    relations = best[:top] if r is None else [r] * len(answers)
+    likely = _add_probabilities(run, answers, relations, prior)
+    return query | likely | {"known_facts_left_out": hidden, "answers": answers}
+
+
+def _add_probabilities(
+    run: Trained, answers: list[dict[str, Any]], relations: list[int], prior: float | None
+) -> dict[str, float | None]:
+    """Add the probability to answers that have a score; return the prior. None: not known."""
+    calibration = run.calibrated()
+    if calibration is None:
+        if prior is not None:
+            what = "there are no validation triples to fit probabilities on"
+            raise UserError(f"{flag('prior')} {prior}: {what}")
+        for answer in answers:
+            answer["probability"] = None
+        return {"prior": None}
+    scores = np.array([answer["score"] for answer in answers])
+    chances = calibration.probabilities(scores, np.array(relations, np.int32), prior)
+    for answer, chance in zip(answers, chances.tolist(), strict=True):
+        answer["probability"] = chance
+    return {"prior": calibration.prior if prior is None else prior}
 
 
 @torch.no_grad()

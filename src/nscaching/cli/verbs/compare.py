@@ -13,7 +13,7 @@ from nscaching.config import TrainConfig
 from nscaching.errors import UserError, user_path
 
 # Each has an answer in the test split, which training never sees.
-QUESTIONS = (
+QUESTIONS: tuple[dict[str, Any], ...] = (
     {"head": "Madagascar", "relation": "speaks"},
     {"head": "Lesotho", "relation": "uses_currency"},
     {"relation": "has_province", "tail": "Mostaganem"},

@@ -259,11 +259,12 @@ def test_the_run_keeps_them_and_json_says_so(tmp_path, capsys):
 
 def test_linking_takes_them_too():
     graph = graph_of([(0, 0, 1), (2, 1, 3)], [(1, 0, 2)], [(3, 0, 4), (1, 1, 4)])
-    rows = np.array([(4, 0, 0), (4, 1, 0)], dtype=np.int32)
-    graph.labelled["test"] = Labelled(rows, np.zeros(2, dtype=bool), "test_neg.tsv")
+    rows = np.array([(4, 0, 0), (4, 1, 0), (1, 0, 2), (2, 1, 3)], dtype=np.int32)
+    graph.labelled["test"] = Labelled(rows, np.zeros(4, dtype=bool), "test_neg.tsv")
     pairs = labelled_pairs(graph, "test", 0)
     assert pairs.triples.tolist() == [[3, 0, 4], [4, 0, 0]]
     assert pairs.truth.tolist() == [True, False]
+    assert pairs.left_out == 1  # of this relation
 
 
 def test_a_choice_of_them_is_the_same_each_time():

@@ -15,6 +15,7 @@ LEAST = 10  # true triples, and false ones, of a relation that has a sigmoid of 
 CURVE_FROM = 1000  # triples; fewer make a curve that follows chance
 
 NO_CURVE = (np.empty(0), np.empty(0))
+LEAST_SPAN = 1e-300  # of scores that a sigmoid can tell apart
 STEPS = 100  # of Newton's method, which takes about six
 
 
@@ -53,8 +54,9 @@ def fit_sigmoid(scores: Floats, truth: Truth) -> Sigmoid:
     yes, no = int(truth.sum()), int((~truth).sum())
     target = np.where(truth, (yes + 1) / (yes + 2), 1 / (no + 2))
     flat = Sigmoid(0.0, logit(float(target.mean())))
-    low, span = float(scores.min()), float(np.ptp(scores))
-    if span == 0 or not np.isfinite(1 / span):
+    low = float(scores.min())
+    span = float(scores.max()) - low
+    if not LEAST_SPAN < span < 1 / LEAST_SPAN:  # nearly equal, or beyond all numbers
         return flat
     x = (scores - low) / span
     centre = float(x.mean())
@@ -99,27 +101,25 @@ def fit_curve(odds: Floats, truth: Truth) -> tuple[Floats, Floats]:
     """
     at, row = np.unique(odds, return_inverse=True)
     count = np.bincount(row).astype(np.float64)
-    yes = np.bincount(row, truth)
+    yes: Floats = np.bincount(row, truth).astype(np.float64)
     count[0] += 1
     yes[0] += 1
     count[-1] += 1
-    share, where = pool_adjacent_violators(yes / count, count, at)
+    share, where = pool_adjacent_violators(yes, count, at)
     return where, np.log(share) - np.log1p(-share)
 
 
-def pool_adjacent_violators(
-    values: Floats, weights: Floats, places: Floats
-) -> tuple[Floats, Floats]:
-    """Return the levels of the nearest ascending sequence, and the mean place of each.
+def pool_adjacent_violators(yes: Floats, count: Floats, places: Floats) -> tuple[Floats, Floats]:
+    """Return the levels of the nearest ascending sequence of shares, and the mean place of each.
 
-    Nearest by the weighted squares; values, weights and places are [n], places ascending.
+    Nearest to the shares yes / count [n] by squares that count weighs; the places [n] ascend.
+    Whole numbers are compared, so equal shares are one level whatever the rounding.
     """
-    blocks: list[tuple[float, float, float]] = []  # sums of weight, weight·value, weight·place
-    rows = np.stack([weights, weights * values, weights * places]).T.tolist()
-    for weight, value, place in rows:
-        while blocks and blocks[-1][1] * weight >= value * blocks[-1][0]:
+    blocks: list[tuple[float, float, float]] = []  # sums of count, yes, count·place
+    for size, true, place in np.stack([count, yes, count * places]).T.tolist():
+        while blocks and blocks[-1][1] * size >= true * blocks[-1][0]:
             before = blocks.pop()
-            weight, value, place = before[0] + weight, before[1] + value, before[2] + place
-        blocks.append((weight, value, place))
-    weight, value, place = np.array(blocks).T
-    return value / weight, place / weight
+            size, true, place = before[0] + size, before[1] + true, before[2] + place
+        blocks.append((size, true, place))
+    size, true, place = np.array(blocks).T
+    return true / size, place / size

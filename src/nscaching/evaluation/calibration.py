@@ -1,7 +1,8 @@
 """Scores → probabilities. NumPy alone: a prediction need not wait for anything else."""
 
+import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ from nscaching.errors import UserError, flag
 
 Floats = npt.NDArray[np.float64]
 
+TOO_LARGE = 1e300  # of a number in a file
 MOST_ODDS = 30.0  # bounds the log-odds: no probability is rounded to 0 or 1
 
 
@@ -70,3 +72,56 @@ def checked_prior(prior: float) -> float:
     if not 0 < prior < 1:
         raise UserError(f"{flag('prior')} must be above 0 and below 1, not {prior}")
     return prior
+
+
+def to_values(fitted: Calibration) -> dict[str, Any]:
+    """Return a calibration as values of JSON, which keeps every bit of a number."""
+    return {
+        "triples": fitted.triples,
+        "prior": fitted.prior,
+        "negatives": fitted.negatives,
+        "everywhere": fitted.everywhere,
+        "by_relation": fitted.by_relation,
+        "curve": [part.tolist() for part in fitted.curve],
+    }
+
+
+def from_values(values: Any, relations: int) -> Calibration:  # noqa: ANN401
+    """Return the calibration that some JSON holds; any wrong value raises an error.
+
+    An AttributeError, KeyError, TypeError or ValueError: the caller knows the name of the file.
+    """
+    if not all(re.fullmatch(r"0|[1-9]\d{0,9}", key) for key in values["by_relation"]):
+        raise ValueError
+    by_relation = {int(key): _line(line) for key, line in values["by_relation"].items()}
+    before, after = (np.array(_numbers(part)) for part in values["curve"])
+    (prior,), everywhere = _numbers([values["prior"]]), _line(values["everywhere"])
+    of = values["triples"], values["negatives"]
+    found = Calibration(everywhere, by_relation, (before, after), prior, *of)
+    usual = (
+        len(before) == len(after)
+        and (np.diff(before) > 0).all()
+        and (np.diff(after) >= 0).all()
+        and all(relation < relations for relation in by_relation)
+        and 0 < found.prior < 1
+        and type(found.triples) is int
+        and found.triples > 0
+        and isinstance(found.negatives, str)
+    )
+    if not usual:
+        raise ValueError
+    found.negatives.encode()  # lone surrogates, which JSON may hold, cannot be shown
+    return found
+
+
+def _line(value: Any) -> Sigmoid:  # noqa: ANN401
+    slope, offset = _numbers(value)
+    if slope < 0:
+        raise ValueError
+    return Sigmoid(slope, offset)
+
+
+def _numbers(values: Any) -> list[float]:  # noqa: ANN401
+    if not all(type(x) in (int, float) and abs(x) < TOO_LARGE for x in values):
+        raise ValueError
+    return [float(x) for x in values]

@@ -14,6 +14,7 @@ from nscaching.errors import UserError
 from nscaching.evaluation.calibration import Calibration
 from nscaching.evaluation.labelled import (
     described,
+    given_triples,
     has_labelled,
     labelled_triples,
     with_negatives,
@@ -148,9 +149,7 @@ def labelled_pairs(graph: KnowledgeGraph, split: str, relation: int) -> Labelled
     "The same" is symmetric and transitive: a pair that follows from known pairs is no negative.
     """
     if has_labelled(graph, split):
-        given = labelled_triples(graph, split)
-        of = given.triples[:, 1] == relation
-        pairs = Labelled(given.triples[of], given.truth[of], given.origin)
+        pairs = given_triples(graph, split, relation)
     else:
         triples, group = triples_of(graph, relation, (split,)), _groups(graph, relation)
         pairs = with_negatives(

@@ -26,7 +26,7 @@ def labelled_triples(graph: KnowledgeGraph, split: str, most: int | None = None)
     as many.
     """
     if has_labelled(graph, split):
-        return _chosen(_given_triples(graph, split), most)
+        return _chosen(given_triples(graph, split), most)
 
     everyone = np.arange(len(graph.entities), dtype=np.int32)
 
@@ -63,13 +63,17 @@ def described(labelled: Labelled) -> dict[str, Any]:
     }
 
 
-def _given_triples(graph: KnowledgeGraph, split: str) -> Labelled:
+def given_triples(graph: KnowledgeGraph, split: str, relation: int | None = None) -> Labelled:
+    """Return what the data set's files say of a split, or of one relation of it."""
     given = graph.labelled[split]
     triples, truth = given.triples, given.truth
     if not truth.any():  # a file of negatives alone
         positives = non_empty(graph, split, "classify")
         triples = np.concatenate([positives, triples])
         truth = np.arange(len(triples)) < len(positives)
+    if relation is not None:
+        of = triples[:, 1] == relation
+        triples, truth = triples[of], truth[of]
     both = ~truth & graph.holds(triples)
     if both.any() and both.sum() == (~truth).sum():
         raise UserError(f"{given.origin}: all its {both.sum():,} negatives are known triples")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Ids
 from nscaching.errors import UserError, reading
 from nscaching.evaluation.calibrate import calibrate
-from nscaching.evaluation.calibration import Calibration, Floats, Sigmoid
+from nscaching.evaluation.calibration import Calibration, Floats, from_values, to_values
 from nscaching.evaluation.classify import score_triples
 from nscaching.files import read_text, write_text
 from nscaching.runs.folder import CALIBRATION
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
 FORMAT = 1
-TOO_LARGE = 1e300
 
 
 def calibrated(run: Run) -> Calibration | None:
@@ -85,16 +83,7 @@ def keep_calibration(run: Run, folder: Path) -> None:
 
 
 def write_calibration(path: Path, fitted: Calibration, epoch: int) -> None:
-    values = {
-        "format": FORMAT,
-        "epoch": epoch,
-        "triples": fitted.triples,
-        "prior": fitted.prior,
-        "negatives": fitted.negatives,
-        "everywhere": fitted.everywhere,
-        "by_relation": fitted.by_relation,
-        "curve": [part.tolist() for part in fitted.curve],
-    }
+    values = {"format": FORMAT, "epoch": epoch} | to_values(fitted)
     write_text(path, json.dumps(values) + "\n")
 
 
@@ -107,45 +96,7 @@ def read_calibration(path: Path, relations: int, epoch: int) -> Calibration | No
     if isinstance(values, dict) and values.get("format", FORMAT) != FORMAT:
         return None  # of another version: it is fitted again
     try:
-        found = _as_calibration(values, relations)
+        found = from_values(values, relations)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise UserError(f"{path}: not the calibration of this run") from None
     return found if values.get("epoch") == epoch else None
-
-
-def _as_calibration(values: dict[str, Any], relations: int) -> Calibration:
-    """Return the calibration that some JSON holds; raise if it holds none."""
-    if not all(re.fullmatch(r"0|[1-9]\d{0,9}", key) for key in values["by_relation"]):
-        raise ValueError
-    by_relation = {int(key): _line(line) for key, line in values["by_relation"].items()}
-    before, after = (np.array(_numbers(part)) for part in values["curve"])
-    (prior,), everywhere = _numbers([values["prior"]]), _line(values["everywhere"])
-    of = values["triples"], values["negatives"]
-    found = Calibration(everywhere, by_relation, (before, after), prior, *of)
-    usual = (
-        len(before) == len(after)
-        and (np.diff(before) > 0).all()
-        and (np.diff(after) >= 0).all()
-        and all(relation < relations for relation in by_relation)
-        and 0 < found.prior < 1
-        and type(found.triples) is int
-        and found.triples > 0
-        and isinstance(found.negatives, str)
-    )
-    if not usual:
-        raise ValueError
-    found.negatives.encode()  # lone surrogates, which JSON may hold, cannot be shown
-    return found
-
-
-def _line(value: Any) -> Sigmoid:  # noqa: ANN401
-    slope, offset = _numbers(value)
-    if slope < 0:
-        raise ValueError
-    return Sigmoid(slope, offset)
-
-
-def _numbers(values: Any) -> list[float]:  # noqa: ANN401
-    if not all(type(x) in (int, float) and abs(x) < TOO_LARGE for x in values):
-        raise ValueError
-    return [float(x) for x in values]

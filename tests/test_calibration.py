@@ -25,7 +25,8 @@ from nscaching.evaluation.calibrate import (
     pool_adjacent_violators,
 )
 from nscaching.evaluation.calibration import Calibration, Sigmoid, logistic, logit
-from nscaching.evaluation.classify import classify, labelled_triples, score_triples
+from nscaching.evaluation.classify import classify, score_triples
+from nscaching.evaluation.labelled import labelled_triples
 from nscaching.evaluation.reliability import (
     calibration_error,
     evaluate_calibration,

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from unittest import mock
 
+import numpy as np
 import torch
 
 from nscaching import KnowledgeGraph, Run, UserError, train
@@ -172,10 +173,25 @@ def _files(folder: Path) -> Iterator[Reader]:
     for name in ("a.tsv", "a.txt"):
         yield Reader(f"{name} by all twins", (tables[name], UNUSUAL), _alike(load(name)))
     yield Reader("labels", (b"e1\tOne\ne2\tTwo words\n\ne3\tThree\n",), labels)
+    for suffix, data in ((".tsv", TSV), (".csv", b'e0,r0,e1\n"\xc3\xa9 3",r1,e2\n')):
+        yield Reader(f"negatives{suffix}", (data,), _negatives(folder / f"split{suffix}", suffix))
     line = json.dumps(RESULT).encode() + b"\n"
     yield Reader("results.jsonl", (line, line * 2), results)
     toml = b'data = "world"\nmodel = "TransE"\ndim = 4\nlr = 0.01\nsplit-seed = 1\nlabels = ""\n'
     yield Reader("config.toml", (toml, toml + b"[record]\nthreads = 1\n"), config)
+
+
+def _negatives(folder: Path, suffix: str) -> Callable[[bytes], object]:
+    folder.mkdir()
+    (folder / "train.tsv").write_bytes(TSV)
+
+    def read(data: bytes) -> object:
+        (folder / f"valid_negatives{suffix}").write_bytes(data)
+        graph = KnowledgeGraph.load(folder)
+        assert set(graph.labelled) == {"valid"}
+        return graph.labelled["valid"].triples
+
+    return read
 
 
 def _alike(read: Callable[[bytes], object]) -> Callable[[bytes], object]:
@@ -240,11 +256,28 @@ def _run(folder: Path) -> Iterator[Reader]:
         run = Run.load(folder, "cpu")
         return run.train_seconds, run.result("test"), run.graph.fingerprint
 
+    def chances() -> object:
+        fitted = Run.load(folder, "cpu").calibration
+        if fitted is None:
+            return None
+        found = fitted.probabilities(np.array([-1e300, -1.0, 2.0, 1e300]), np.arange(4) % 2, 0.1)
+        assert ((found > 0) & (found < 1)).all()
+        return found
+
     def reading(name: str) -> Callable[[bytes], object]:
         return lambda data: _with(folder / name, data, load)
 
     for name in ("config.toml", "metrics.jsonl", "vocabulary.json"):
         yield Reader(f"run {name}", ((folder / name).read_bytes(),), reading(name))
+    path = folder / "calibration.json"
+    values = {
+        "format": 1, "epoch": Run.load(folder, "cpu").best_epoch, "triples": 9, "prior": 0.5,
+        "negatives": "x", "everywhere": [1.0, 0.5], "by_relation": {"1": [0.0, -2.5]},
+        "curve": [[-1.5, 2.0], [-1.0, 3.25]],
+    }  # fmt: skip
+    seed = json.dumps(values).encode()
+    path.write_bytes(seed)
+    yield Reader("run calibration.json", (seed,), lambda data: _with(path, data, chances))
     for name in ("model", "cache", "triples"):
         file = f"{name}.safetensors"
         yield Reader(f"run {file}", ((folder / file).read_bytes(),), reading(file))

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from helpers import all_triples, graph_of, graphs, new_model, random_graph
 from nscaching import KnowledgeGraph, UserError
 from nscaching.data.graph import Labelled
-from nscaching.evaluation.classify import classify, fit_thresholds, labelled_triples, score_triples
+from nscaching.evaluation.classify import classify, fit_thresholds, score_triples
+from nscaching.evaluation.labelled import NEGATIVE_SEED, labelled_triples
 
 plenty = settings(derandomize=True, deadline=None, max_examples=50)
 
@@ -88,6 +89,32 @@ def test_made_negatives(graph, split):
         seen = {triple[side] for triple in train if triple[1] == r}
         new = {e for e in everyone if ((e, r, tail) if side == 0 else (head, r, e)) not in known}
         assert (h, r, t)[side] in (seen & new or new)
+
+
+def plain_negatives(graph, split):
+    """Make the same negatives with sets of arrays, for every triple anew."""
+    random = np.random.default_rng(NEGATIVE_SEED)
+    every = np.concatenate([graph.split(s) for s in ("train", "valid", "test")])
+    found = []
+    for triple in graph.split(split):
+        column = 0 if random.random() < 0.5 else 2
+        other = 2 - column
+        same = (every[:, 1] == triple[1]) & (every[:, other] == triple[other])
+        seen = graph.train[graph.train[:, 1] == triple[1], column]
+        left = np.setdiff1d(seen, every[same, column])
+        if not len(left):
+            left = np.setdiff1d(np.arange(len(graph.entities)), every[same, column])
+        if len(left):
+            found.append(triple.tolist())
+            found[-1][column] = int(random.choice(left))
+    return found
+
+
+@given(graph=graphs(), split=st.sampled_from(["train", "valid", "test"]))
+@plenty
+def test_made_negatives_are_those_of_the_plain_way(graph, split):
+    made = labelled_triples(graph, split)
+    assert made.triples[~made.truth].tolist() == plain_negatives(graph, split)
 
 
 def test_each_triple_has_a_negative_of_its_own():
@@ -168,6 +195,7 @@ def test_scores_piece_by_piece(monkeypatch):
 def test_labels_of_the_data_set_come_first():
     graph = random_graph()
     rows = graph.test[:3].copy()
+    rows[1] = next((h, 0, 0) for h in range(12) if (h, 0, 0) not in all_triples(graph))
     graph.labelled["test"] = Labelled(rows, np.array([True, False, True]), "test_neg.txt")
     report = classify(new_model("TransE", 12, 3), graph)
     assert (report["triples"], report["negatives"]) == (3, "test_neg.txt")

@@ -342,9 +342,12 @@ def test_odd_names_are_shown_as_they_are(trained, call, name):
     question = ["--relation", RELATIONS[1], "--tail", name]
     out, err = call("predict", trained, *question, "--known", "mark", "--top", 99)
     assert err == ""
-    head, *rows = map(plain, out.splitlines())
-    assert head == f"(?, {RELATIONS[1]}, {plain(visible(name))}) score known"
-    shown = {re.sub(r"^\d+\. (.*?) -\d+\.\d+( train| valid| test)?$", r"\1", row) for row in rows}
+    head, *rows, prior = map(plain, out.splitlines())
+    assert head == f"(?, {RELATIONS[1]}, {plain(visible(name))}) score probability known"
+    assert prior == "probabilities: prior 0.5 (--prior)"
+    figures = r" -\d+\.\d+ [01]\.\d+"
+    row_of = re.compile(rf"^\d+\. (.*?){figures}( train| valid| test)?$")
+    shown = {row_of.sub(r"\1", row) for row in rows}
     labels = {"a": "Label of [i]a[/i] (a)", "b": "Two (b)", "c": "Two (c)"}
     assert shown == {labels.get(each, plain(visible(each))) for each in NAMES}
     judged = plain(call("predict", trained, "--head", name, *question).out)
@@ -355,7 +358,7 @@ def test_odd_names_are_shown_as_they_are(trained, call, name):
 def test_a_narrow_terminal_folds_names_and_cuts_none(trained, call, terminal):
     terminal(40)
     out = call("predict", trained, "--head", "d", "--relation", RELATIONS[0], "--top", 99).out
-    letters = re.sub(r"\x1b\[[0-9;]*m|[-\d.]+ *$", "", out, flags=re.MULTILINE)
+    letters = re.sub(r"\x1b\[[0-9;]*m|([-\d.]+ *)+$", "", out, flags=re.MULTILINE)
     *table, last = letters.splitlines()
     assert last.endswith("known facts left out; --known mark shows them")
     assert max(len(line) for line in table) <= 40

@@ -11,10 +11,12 @@ import fuzzing
 NAMES = [
     *(f"a.{kind}{packed}" for kind in ("tsv", "csv", "txt", "nt", "ttl", "nq")
       for packed in ("", ".gz")),
-    "a.tsv by all twins", "a.txt by all twins", "labels", "results.jsonl", "config.toml",
+    "a.tsv by all twins", "a.txt by all twins", "labels", "negatives.tsv", "negatives.csv",
+    "results.jsonl", "config.toml",
     *(f"openke {name}.txt by all twins"
       for name in ("entity2id", "relation2id", "train2id", "test2id", "valid_neg")),
     *(f"run {name}" for name in ("config.toml", "metrics.jsonl", "vocabulary.json")),
+    "run calibration.json",
     *(f"run {name}.safetensors" for name in ("model", "cache", "triples")),
 ]  # fmt: skip
 

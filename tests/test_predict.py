@@ -7,7 +7,8 @@ import torch
 
 from helpers import all_triples, graph_of, new_model, random_graph
 from nscaching import Run, UserError
-from nscaching.evaluation.classify import fit_thresholds, labelled_triples, score_triples
+from nscaching.evaluation.classify import fit_thresholds, score_triples
+from nscaching.evaluation.labelled import labelled_triples
 from nscaching.models import MODELS
 
 GRAPH = random_graph(entities=12, relations=4, train=90, valid=20, test=20)

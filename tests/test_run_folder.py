@@ -34,6 +34,7 @@ FILES = {
     "README.md",
     "training.png",
     "report.html",
+    "calibration.json",
 }
 ODD = [
     "[bold]x[/bold]",
@@ -414,7 +415,8 @@ def test_a_run_that_fails_leaves_the_one_it_was_to_replace(copy):
 
 def test_notes_and_what_was_left_open_are_kept(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run = train(some_graph(notes=["hear this"]), **TINY | {"model": "ComplEx"})
+    settings = TINY | {"model": "ComplEx", "penalty_norm": "l2"}  # and the penalty is left open
+    run = train(some_graph(notes=["hear this"]), **settings)
     path = run.save()
     assert path.parent.name == "runs"
     assert "hear this" in Run.load(path).graph.notes

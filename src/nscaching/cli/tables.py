@@ -13,7 +13,8 @@ LONGEST = 2000  # characters of a cell; JSON has all of them
 HEADINGS = {"mrr": "MRR", "mr": "MR", "hits@1": "Hit@1", "hits@3": "Hit@3", "hits@10": "Hit@10"}
 """The headings of the metrics of a ranking."""
 
-FORMATS = {"mr": ",.1f", "threshold": ".3f", "score": ".3f"}  # of figures that are no share
+# Of figures that are shown in another way than a share.
+FORMATS = {"mr": ",.1f"} | dict.fromkeys(["threshold", "score", "probability"], ".3f")
 
 
 def print_json(value: object) -> None:

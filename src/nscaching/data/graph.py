@@ -38,8 +38,9 @@ class Labelled:
     """Triples with a truth value, for classification."""
 
     triples: Ids  # [n, 3]
-    truth: npt.NDArray[np.bool_]  # [n]
+    truth: npt.NDArray[np.bool_]  # [n]; all false: negatives alone
     origin: str  # where the false ones come from
+    left_out: int = 0  # negatives that are known triples
 
 
 @dataclass
@@ -144,6 +145,14 @@ class KnowledgeGraph:
             side: index.keys(side.query(head, tail)[0], relation)
             for side, index in self.train_index.items()
         }
+
+    def holds(self, triples: Ids) -> npt.NDArray[np.bool_]:
+        """Say of each triple [n, 3] whether one of the splits has it."""
+        index, size = self.filter_index[Side.TAIL], len(self.entities)
+        key = index.keys(triples[:, 0], triples[:, 1])
+        codes, code = index.pair_codes(size), key * size + triples[:, 2]
+        place = np.minimum(np.searchsorted(codes, code), len(codes) - 1)
+        return (key >= 0) & (codes[place] == code) if len(codes) else key >= 0
 
     def index_bytes(self) -> int:
         """Return the bytes of the indices that were built so far; builds none."""

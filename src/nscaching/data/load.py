@@ -8,15 +8,18 @@ import numpy as np
 from nscaching.data import datasets
 from nscaching.data.graph import SPLITS, KnowledgeGraph, Source
 from nscaching.data.index import Ids, distinct
+from nscaching.data.negatives import read_named, read_negatives
 from nscaching.data.readers.blocks import Progress
 from nscaching.data.readers.name_table import NameTable
 from nscaching.data.readers.openke import read_openke_ids, read_openke_labelled, read_openke_names
 from nscaching.data.readers.rdf import RDF_SUFFIXES, RdfReader, is_rdf
-from nscaching.data.readers.table import TABLE_SUFFIXES, read_labels, read_triples
+from nscaching.data.readers.table import TABLE_SUFFIXES, file_suffix, read_labels
 from nscaching.errors import UserError, check_bounds, unknown, user_path
 
 WORLD = Path(__file__).parent / "world"
 LABELS_FILE = "entity_labels.tsv"
+FORMATS = TABLE_SUFFIXES + RDF_SUFFIXES
+NEGATIVES = "_neg", "_negatives"  # ends of the names of files with false triples of a split
 COMPILED_FROM = 1_000_000  # triples; a split of fewer is faster than the import of Numba
 
 
@@ -60,13 +63,23 @@ def _name(path: Path) -> str:
     return name if path.is_dir() else name.split(".")[0] or name
 
 
-def _find(folder: Path, stem: str, suffixes: tuple[str, ...] = (".txt",)) -> Path | None:
-    """Return the only file of that stem, packed or not, or None; refuse several."""
-    names = [f"{stem}{suffix}{packed}" for suffix in suffixes for packed in ("", ".gz")]
+def _find(folder: Path, *stems: str, suffixes: tuple[str, ...] = (".txt",)) -> Path | None:
+    """Return the only file of those stems, packed or not, or None; refuse several."""
+    ends = [suffix + packed for suffix in suffixes for packed in ("", ".gz")]
+    names = [stem + end for stem in stems for end in ends]
     found = [name for name in names if (folder / name).exists()]
     if len(found) > 1:
         raise UserError(f"{folder}: which one is to be read? {', '.join(found)}")
     return folder / found[0] if found else None
+
+
+def _negatives(folder: Path) -> dict[str, Path]:
+    """Return the files of false triples beside the splits."""
+    found = {
+        split: _find(folder, *(split + end for end in NEGATIVES), suffixes=FORMATS)
+        for split in ("valid", "test")
+    }
+    return {split: file for split, file in found.items() if file}
 
 
 def _read_ids(folder: Path, progress: Progress | None) -> dict[str, Any]:
@@ -83,13 +96,15 @@ def _read_ids(folder: Path, progress: Progress | None) -> dict[str, Any]:
     }
     if not len(splits["train"]):
         raise UserError(f"{_find(folder, 'train2id')}: the file holds no triples")
+    rdf = RdfReader(NameTable.of(entities), NameTable.of(relations))
     labelled = {
         split: read_openke_labelled(path, *sizes)
-        for split in ("valid", "test")
-        if (path := _find(folder, f"{split}_neg"))
+        if file_suffix(path) == ".txt"
+        else read_negatives(path, rdf, progress)
+        for split, path in _negatives(folder).items()
     }
     parts = {"entities": entities, "relations": relations, "splits": splits, "labelled": labelled}
-    return parts | {"labels": {}, "notes": []}
+    return parts | {"labels": {}, "notes": rdf.notes}
 
 
 def _read_names(
@@ -98,20 +113,17 @@ def _read_names(
     """Read files of names into the arguments of ``from_arrays``; a single file is split."""
     files = {"train": path}
     if path.is_dir():
-        suffixes = TABLE_SUFFIXES + RDF_SUFFIXES
-        files = {split: file for split in SPLITS if (file := _find(path, split, suffixes))}
+        found = {split: _find(path, split, suffixes=FORMATS) for split in SPLITS}
+        files = {split: file for split, file in found.items() if file}
         if "train" not in files:
-            names = ", ".join(f"train{suffix}" for suffix in suffixes)
+            names = ", ".join(f"train{suffix}" for suffix in FORMATS)
             raise UserError(f"{path}: holds no {names} nor train2id.txt (or .gz of it)")
     entities, relations = NameTable(), NameTable()
     rdf = RdfReader(entities, relations, literals)
     notes, repeats = rdf.notes, dict[str, int]()
-    splits = {
-        split: rdf.read(file, progress)
-        if is_rdf(file)
-        else read_triples(file, entities, relations, notes, progress)
-        for split, file in files.items()
-    }
+    splits = {split: read_named(file, rdf, progress) for split, file in files.items()}
+    given = _negatives(path) if path.is_dir() else {}
+    labelled = {split: read_negatives(file, rdf, progress) for split, file in given.items()}
     if len(files) == 1:
         file, triples = files["train"], splits["train"]
         if progress is not None:
@@ -125,7 +137,8 @@ def _read_names(
         notes.append(f"split by seed {split_seed} into train / valid / test: {sizes} triples")
     labels = rdf.labels() if any(map(is_rdf, files.values())) else {}
     parts = {"entities": list(entities), "relations": list(relations), "splits": splits}
-    return parts | {"labels": labels, "notes": notes, "repeats": repeats}
+    parts |= {"labelled": labelled, "repeats": repeats}
+    return parts | {"labels": labels, "notes": notes}
 
 
 def split_triples(triples: Ids, seed: int, share: float = 0.05) -> dict[str, Ids]:

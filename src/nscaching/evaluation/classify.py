@@ -1,8 +1,6 @@
 """Is a triple true? Are a and b the same? A threshold fitted on validation triples decides."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,16 +9,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nscaching.data.graph import KnowledgeGraph, Labelled
-from nscaching.data.index import Ids, Side
+from nscaching.data.index import Ids
 from nscaching.errors import UserError
-from nscaching.evaluation.ranking import non_empty, row_by_row, rows_by, triples_of
+from nscaching.evaluation.calibration import Calibration
+from nscaching.evaluation.labelled import (
+    described,
+    given_triples,
+    has_labelled,
+    labelled_triples,
+    with_negatives,
+)
+from nscaching.evaluation.ranking import row_by_row, rows_by, triples_of
 from nscaching.evaluation.ranks import Floats
 from nscaching.models import Model
 
 Truth = npt.NDArray[np.bool_]
-
-# Seed of generated negatives: fixed, so that all runs on a graph are judged by the same triples.
-NEGATIVE_SEED = 2019
 
 
 @dataclass(frozen=True)
@@ -34,57 +37,11 @@ class Thresholds:
         return np.array([self.by_relation.get(int(r), self.fallback) for r in relations])
 
 
-def labelled_triples(graph: KnowledgeGraph, split: str) -> Labelled:
-    """Return true and false triples of a split: from the data set's files, or else made by seed.
-
-    A made negative is no known triple. Where all entities seen on its side of the relation would
-    make one, any other entity serves.
-    """
-    if split in graph.labelled and len(graph.labelled[split].truth):
-        return graph.labelled[split]
-
-    def untrue(triple: Ids, column: int, seen: Ids) -> Ids:
-        index = graph.filter_index[Side.HEAD if column == 0 else Side.TAIL]
-        _, taken = index.known(triple[[2 - column]], triple[[1]])
-        left = np.setdiff1d(seen, taken, assume_unique=True)
-        return left if len(left) else np.setdiff1d(np.arange(len(graph.entities)), taken)
-
-    return with_negatives(graph, non_empty(graph, split, "classify"), untrue)
-
-
-def with_negatives(
-    graph: KnowledgeGraph, triples: Ids, choose: Callable[[Ids, int, Ids], Ids]
-) -> Labelled:
-    """Return the triples [n, 3] as true ones, and a negative of each, made by seed.
-
-    A negative replaces the head or the tail. ``choose`` receives the triple, the column and the
-    entities seen there with the relation in training, and returns the entities that may replace
-    that of the triple. If there are none, the triple gets no negative.
-    """
-
-    @cache
-    def seen(relation: int, column: int) -> Ids:
-        return np.unique(graph.train[graph.train[:, 1] == relation, column])
-
-    random = np.random.default_rng(NEGATIVE_SEED)
-    both = list(triples)
-    for triple in triples:
-        column = 0 if random.random() < 0.5 else 2
-        choice = choose(triple, column, seen(triple[1], column))
-        if len(choice):
-            both.append(triple.copy())
-            both[-1][column] = random.choice(choice)
-    truth = np.arange(len(both)) < len(triples)
-    made = np.array(both, dtype=np.int32).reshape(-1, 3)
-    return Labelled(made, truth, f"made by seed {NEGATIVE_SEED}")
-
-
 def score_triples(model: Model, triples: Ids) -> Floats:
     return row_by_row(model, triples, lambda some: model.score(*some.unbind(1)), "triples")
 
 
-def fitted_thresholds(model: Model, graph: KnowledgeGraph) -> Thresholds:
-    valid = labelled_triples(graph, "valid")
+def fitted_thresholds(model: Model, valid: Labelled) -> Thresholds:
     return fit_thresholds(score_triples(model, valid.triples), valid.truth, valid.triples[:, 1])
 
 
@@ -121,9 +78,21 @@ def judgement(said: Truth, truth: Truth) -> dict[str, Any]:
     }
 
 
-def classify(model: Model, graph: KnowledgeGraph, split: str = "test") -> dict[str, Any]:
-    """Fit the thresholds on the validation triples and report the accuracy on a split."""
-    thresholds, asked = fitted_thresholds(model, graph), labelled_triples(graph, split)
+def classify(
+    model: Model,
+    graph: KnowledgeGraph,
+    split: str = "test",
+    calibration: Calibration | None = None,
+    prior: float | None = None,
+) -> dict[str, Any]:
+    """Fit the thresholds on the validation triples and report the accuracy on a split.
+
+    With a calibration, a threshold has its probability beside it; ``prior`` is that of
+    ``Calibration.probabilities``.
+    """
+    valid = labelled_triples(graph, "valid")
+    asked = valid if split == "valid" else labelled_triples(graph, split)
+    thresholds = fitted_thresholds(model, valid)
     relations = asked.triples[:, 1]
     said = score_triples(model, asked.triples) >= thresholds.of(relations)
     right = said == asked.truth
@@ -135,11 +104,17 @@ def classify(model: Model, graph: KnowledgeGraph, split: str = "test") -> dict[s
         }
         for r, rows in rows_by(relations)
     }
+    if calibration is not None:
+        at = np.array([part["threshold"] for part in by_relation.values()])
+        chances = calibration.probabilities(at, np.unique(relations), prior)
+        for part, chance in zip(by_relation.values(), chances.tolist(), strict=True):
+            part["threshold_probability"] = chance
     return {
         "split": split,
         "triples": len(right),
         **judgement(said, asked.truth),
-        "negatives": asked.origin,
+        **described(asked),
+        "validation": described(valid),
         "fallback_threshold": thresholds.fallback,
         "relations_on_fallback": len(np.setdiff1d(relations, list(thresholds.by_relation))),
         "by_relation": by_relation,
@@ -159,9 +134,8 @@ def link_entities(
         "relation": graph.relations[relation],
         "split": split,
         "triples": len(asked.truth),
-        "true": int(asked.truth.sum()),
         "validation_triples": len(valid.truth),
-        "negatives": asked.origin,
+        **described(asked),
     }
     for name, judge in (("by_score", score_triples), ("by_similarity", similarity)):
         threshold = best_threshold(judge(model, valid.triples), valid.truth)
@@ -175,10 +149,8 @@ def labelled_pairs(graph: KnowledgeGraph, split: str, relation: int) -> Labelled
 
     "The same" is symmetric and transitive: a pair that follows from known pairs is no negative.
     """
-    if split in graph.labelled:
-        given = graph.labelled[split]
-        of = given.triples[:, 1] == relation
-        pairs = Labelled(given.triples[of], given.truth[of], given.origin)
+    if has_labelled(graph, split):
+        pairs = given_triples(graph, split, relation)
     else:
         triples, group = triples_of(graph, relation, (split,)), _groups(graph, relation)
         pairs = with_negatives(

@@ -11,7 +11,9 @@ from nscaching.config import check_type
 from nscaching.data.graph import SPLITS, KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import UserError, check_bounds, flag
+from nscaching.evaluation.calibration import Calibration
 from nscaching.evaluation.classify import fitted_thresholds, score_triples
+from nscaching.evaluation.labelled import has_validation, labelled_triples
 from nscaching.evaluation.ranking import row_by_row
 from nscaching.models import Model, finite
 
@@ -25,6 +27,9 @@ class Trained(Protocol):
     model: Model
     graph: KnowledgeGraph
 
+    def calibrated(self) -> Calibration | None:
+        """Return what turns scores into probabilities; None without validation triples."""
+
 
 def predict(
     run: Trained,
@@ -33,10 +38,12 @@ def predict(
     tail: str | None = None,
     top: int = 10,
     known: Known = "hide",
+    prior: float | None = None,
 ) -> dict[str, Any]:
     """Rank the answers to a triple with one gap, the most plausible first, or judge a whole triple.
 
     Known facts are left out, or with ``known="mark"`` shown with the split that holds them.
+    ``prior`` is that of ``Calibration.probabilities``.
     """
     model, graph = run.model, run.graph
     if (head, relation, tail).count(None) > 1:
@@ -51,7 +58,9 @@ def predict(
         "tail": None if t is None else graph.label(t),
     }
     if h is not None and r is not None and t is not None:
-        return query | _judge(model, graph, h, r, t)
+        judged = _judge(model, graph, h, r, t)
+        likely = _add_probabilities(run, [judged], [r], prior)
+        return query | judged | likely
     scores = finite(_scores(model, h, r, t))
     split_of = known_answers(graph, h, r, t)
     best = torch.argsort(scores, descending=True, stable=True)[: top + len(split_of)].tolist()
@@ -68,7 +77,28 @@ def predict(
         for rank, candidate in enumerate(best[:top], 1)
     ]
     hidden = len(split_of) if known == "hide" else 0
-    return query | {"known_facts_left_out": hidden, "answers": answers}
+    relations = best[:top] if r is None else [r] * len(answers)
+    likely = _add_probabilities(run, answers, relations, prior)
+    return query | likely | {"known_facts_left_out": hidden, "answers": answers}
+
+
+def _add_probabilities(
+    run: Trained, answers: list[dict[str, Any]], relations: list[int], prior: float | None
+) -> dict[str, float | None]:
+    """Add the probability to answers that have a score; return the prior. None: not known."""
+    calibration = run.calibrated()
+    if calibration is None:
+        if prior is not None:
+            what = "there are no validation triples to fit probabilities on"
+            raise UserError(f"{flag('prior')} {prior}: {what}")
+        for answer in answers:
+            answer["probability"] = None
+        return {"prior": None}
+    scores = np.array([answer["score"] for answer in answers])
+    chances = calibration.probabilities(scores, np.array(relations, np.int32), prior)
+    for answer, chance in zip(answers, chances.tolist(), strict=True):
+        answer["probability"] = chance
+    return {"prior": calibration.prior if prior is None else prior}
 
 
 @torch.no_grad()
@@ -99,8 +129,9 @@ def _judge(model: Model, graph: KnowledgeGraph, h: int, r: int, t: int) -> dict[
     triple = np.array([[h, r, t]], dtype=np.int32)
     score = float(score_triples(model, triple)[0])
     threshold = plausible = None
-    if len(graph.valid) or "valid" in graph.labelled:
-        threshold = float(fitted_thresholds(model, graph).of(triple[:, 1])[0])
+    if has_validation(graph):
+        fitted = fitted_thresholds(model, labelled_triples(graph, "valid"))
+        threshold = float(fitted.of(triple[:, 1])[0])
         plausible = score >= threshold
     known = known_answers(graph, h, r, None).get(t, "")
     return {"score": score, "known": known, "threshold": threshold, "plausible": plausible}

@@ -27,7 +27,9 @@ from nscaching.runs.settings import CONFIG, FORMAT, TRIPLES, VOCABULARY
 METRICS = "metrics.jsonl"
 MODEL, CACHE = "model.safetensors", "cache.safetensors"
 CARD, PLOT, REPORT = "README.md", "training.png", "report.html"
+CALIBRATION = "calibration.json"
 FILES = {CONFIG, METRICS, SCORES, VOCABULARY, MODEL, CACHE, TRIPLES, CARD, PLOT, REPORT}
+FILES |= {CALIBRATION}
 FOLDERS = {SNAPSHOTS: SNAPSHOT, CHECKPOINTS: CHECKPOINT}
 
 Record = dict[str, Any]  # one line of metrics.jsonl: an epoch, or a ranking of a split

@@ -16,19 +16,38 @@ from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import UserError, flag, unknown
+from nscaching.evaluation.calibration import Calibration
 from nscaching.evaluation.candidates import classify_entities, evaluate_relations
 from nscaching.evaluation.classify import classify, link_entities
 from nscaching.evaluation.predict import neighbours, predict
 from nscaching.evaluation.ranking import evaluate
 from nscaching.evaluation.ranks import Ranks
+from nscaching.evaluation.reliability import evaluate_calibration
 from nscaching.files import save_tensors
 from nscaching.kernels import choose_device
 from nscaching.models import Model, build
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import Snapshots, append_scores, read_scores, save_snapshot
+from nscaching.runs.calibration import (
+    calibrated,
+    keep_calibration,
+    needed,
+    probabilities,
+    read_calibration,
+    save_calibration,
+)
 from nscaching.runs.card import write_card
 from nscaching.runs.export import export
-from nscaching.runs.folder import CACHE, CARD, PLOT, REPORT, Record, RunFolder, default_out
+from nscaching.runs.folder import (
+    CACHE,
+    CALIBRATION,
+    CARD,
+    PLOT,
+    REPORT,
+    Record,
+    RunFolder,
+    default_out,
+)
 from nscaching.runs.inspect import inspect
 from nscaching.runs.plots import plot_run
 from nscaching.runs.report.page import report
@@ -59,11 +78,17 @@ class Run:
     snapshots: Mapping[int, dict[str, Tensor]] = field(default_factory=dict)
     """The cache after some epochs, by epoch."""
 
+    calibration: Calibration | None = field(default=None, repr=False, compare=False)
+    """What turns scores into probabilities, once it is fitted or read; see ``calibrated``."""
+
+    calibrated = calibrated
     export = export
     inspect = inspect
     neighbours = neighbours
     predict = predict
+    probabilities = probabilities
     report = report
+    write_calibration = save_calibration
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto", trust: bool = False) -> Run:
@@ -89,6 +114,7 @@ class Run:
             probes=read_probes(folder.path / CONFIG),
             scores=read_scores(folder.path),
             snapshots=Snapshots(folder.path),
+            calibration=read_calibration(folder.path / CALIBRATION, len(graph.relations), epoch),
         )
 
     def result(self, split: str) -> Record | None:
@@ -112,17 +138,25 @@ class Run:
     def evaluate(self, split: str = "test", task: str = "links", **options: Any) -> dict[str, Any]:  # noqa: ANN401
         """Rank the entities of a split, or with ``task="relations"`` its relations.
 
-        The options are those of ``ranking.evaluate`` and ``candidates.evaluate_relations``.
+        The options are those of ``ranking.evaluate`` and ``candidates.evaluate_relations``. With
+        ``task="calibration"``: compare probabilities with the truth; the option is ``prior``.
         """
+        if task == "calibration":
+            return evaluate_calibration(self.model, self.graph, needed(self), split, **options)
         if task not in RANKINGS:
-            raise unknown("task", task, RANKINGS)
+            raise unknown("task", task, (*RANKINGS, "calibration"))
         return RANKINGS[task](self.model, self.graph, split, **options)
 
     def classify(
-        self, split: str = "test", task: str = "triples", relation: str | None = None
+        self,
+        split: str = "test",
+        task: str = "triples",
+        relation: str | None = None,
+        prior: float | None = None,
     ) -> dict[str, Any]:
         """Tell the true from the false triples of a split and report the accuracy.
 
+        A threshold has its probability beside it; ``prior`` is that of ``probabilities``.
         With ``task="entities"``: find the classes of the heads of a relation such as IsA. With
         ``task="linking"``: tell which pairs of a relation such as EqualTo are the same.
         """
@@ -130,7 +164,7 @@ class Run:
             if relation is not None:
                 needed = f"{flag('task')} entities or linking"
                 raise UserError(f"{flag('relation')} {relation!r} needs {needed}")
-            return classify(self.model, self.graph, split)
+            return classify(self.model, self.graph, split, self.calibrated(), prior)
         if task not in OF_A_RELATION:
             raise unknown("task", task, ("triples", *OF_A_RELATION))
         if relation is None:
@@ -163,6 +197,7 @@ class Run:
         folder.save_model(self.model.state_dict(), self.best_epoch)
         if self.sampler_state:
             save_tensors(folder.path / CACHE, self.sampler_state)
+        keep_calibration(self, folder.path)
         plot_run(self, folder.path / PLOT)
         write_card(self, folder.path / CARD)
         folder.finish()

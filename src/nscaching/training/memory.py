@@ -25,7 +25,7 @@ Place = Literal["memory", "GPU memory", "disk"]
 LIBRARIES = 320 << 20  # loaded or compiled when training first needs them
 CHECKPOINTS = 3  # the two newest, and the one that is being written
 REST = 20_000  # of a checkpoint: two random states, names, counters
-EPOCH_LINE, PAGES = 600, 400_000  # a line of metrics.jsonl; card, plot and report
+EPOCH_LINE, PAGES = 600, 400_000  # a line of metrics.jsonl; card, plot, report, calibration
 AFTER_FAILURE = 0.75  # after a failed allocation, advice aims at this part of the statement
 
 

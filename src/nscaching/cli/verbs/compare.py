@@ -12,7 +12,7 @@ from nscaching.cli.verbs.predict import print_answers
 from nscaching.errors import UserError, check_bounds, user_path
 
 # Each has an answer in the test split, which training never sees.
-QUESTIONS = (
+QUESTIONS: tuple[dict[str, Any], ...] = (
     {"head": "Madagascar", "relation": "speaks"},
     {"head": "Lesotho", "relation": "uses_currency"},
     {"relation": "has_province", "tail": "Mostaganem"},

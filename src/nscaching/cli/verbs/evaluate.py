@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from nscaching.cli.tables import HEADINGS, cells, print_table, say
 from nscaching.cli.verbs._base import AskRun, Run
-from nscaching.errors import check_bounds
+from nscaching.errors import UserError, as_flag, check_bounds
 
 PARTS = {"relations": "by_relation", "classes": "by_class"}
 MOST = 12  # relations or classes in a table
@@ -18,8 +18,9 @@ class Evaluate(AskRun):
     nscaching evaluate runs/x --split test --json
     """
 
-    task: Literal["links", "relations"] = "links"
-    """What to rank: the head and the tail among all entities, or the relation of (h, ?, t)."""
+    task: Literal["links", "relations", "calibration"] = "links"
+    """What to rank: the head and the tail among all entities, or the relation of (h, ?, t). With
+    calibration: how far the probabilities of triples can be trusted."""
     split: Literal["train", "valid", "test"] = "test"
     """Which triples to rank."""
     raw: bool = False
@@ -28,17 +29,40 @@ class Evaluate(AskRun):
     """How equal scores rank."""
     memory_mb: int = 512
     """Memory for the scores of one chunk of queries."""
+    prior: float | None = None
+    """Share of true triples that probabilities assume; None: that of the validation triples."""
+    write: bool = False
+    """With calibration: write calibration.json into the run folder, which keeps it."""
 
     def ask(self, run: Run) -> dict[str, Any]:
         from nscaching.cli.progress import when_slow
 
         check_bounds("memory_mb", self.memory_mb, 1)
+        if self.task == "calibration":
+            return {"run": str(run.path), **self._ask_calibration(run)}
+        if self.prior is not None or self.write:
+            one = "prior" if self.prior is not None else "write"
+            raise UserError(f"{as_flag(one)} goes with --task calibration only")
         options = {"filtered": not self.raw, "ties": self.ties, "budget": self.memory_mb << 20}
         with when_slow(f"ranking {self.split}") as bar:
             result = run.evaluate(self.split, self.task, progress=bar, **options)
         return {"run": str(run.path), **result}
 
+    def _ask_calibration(self, run: Run) -> dict[str, Any]:
+        from nscaching.cli.progress import when_slow
+
+        if self.raw or self.ties != "realistic":
+            raise UserError("--raw and --ties are of rankings: --task calibration ranks nothing")
+        with when_slow(f"probabilities of {self.split}"):
+            result = run.evaluate(self.split, self.task, prior=self.prior)
+            if self.write:
+                result["written"] = str(run.write_calibration())
+        return result
+
     def show(self, run: Run, result: dict[str, Any]) -> None:
+        if self.task == "calibration":
+            _show_calibration(run, result)
+            return
         mode = "filtered" if result["filtered"] else "raw"
         what = " relations," if self.task == "relations" else ""
         title = f"{run.name}:{what} {result['split']}, {mode}, {result['ties']} ties"
@@ -57,26 +81,29 @@ class Classify(AskRun):
 
     task: Literal["triples", "entities", "linking"] = "triples"
     """Is a triple true? With --relation: which class is an entity of, which two are the same?"""
+    prior: float | None = None
+    """Share of true triples that probabilities assume; None: that of the validation triples."""
     relation: str = ""
     """Relation that gives the class of an entity (such as IsA), or equal entities (EqualTo)."""
     split: Literal["valid", "test"] = "test"
     """Which triples to classify."""
 
     def ask(self, run: Run) -> dict[str, Any]:
-        result = run.classify(self.split, self.task, self.relation or None)
+        result = run.classify(self.split, self.task, self.relation or None, self.prior)
         return {"run": str(run.path), **result}
 
     def show(self, run: Run, result: dict[str, Any]) -> None:
         title = f"{run.name}: {result['split']}, "
         first = {"all": result}
         if self.task == "triples":
-            title += f"negatives {result['negatives']}"
             headings = {name: name for name in ("triples", "accuracy", "threshold")}
-            _print_parts(run, title, headings, first, "relations")
+            headings["threshold_probability"] = "probability"
+            _print_parts(run, title + _negatives(result), headings, first, "relations")
+            say(f"thresholds: from validation, {_negatives(result['validation'])}")
             return
         title += f"{run.graph.labels.get(result['relation'], result['relation'])}, "
         if self.task == "linking":
-            title += f"{result['triples']:,} pairs, negatives {result['negatives']}"
+            title += f"{result['triples']:,} pairs, {_negatives(result)}"
             figures = ["true_positives", "false_positives", "true_negatives", "false_negatives"]
             figures += ["accuracy", "threshold"]
             judges = {"score": result["by_score"], "cosine": result["by_similarity"]}
@@ -91,6 +118,33 @@ class Classify(AskRun):
         _print_parts(run, title, headings, first, "classes")
         if unseen := result["triples_of_unseen_classes"]:
             say(f"{unseen} triples are of classes that training does not have: counted as wrong")
+
+
+def _negatives(found: dict[str, Any]) -> str:
+    left = found["known_negatives_left_out"]
+    known = "is a known triple" if left == 1 else "are known triples"
+    left_out = f"; {left:,} more {known} and left out" if left else ""
+    return f"{found['false']:,} negatives {found['negatives']}{left_out}"
+
+
+def _show_calibration(run: Run, result: dict[str, Any]) -> None:
+    rows = [
+        [f"{one['from']:.2f} to {one['to']:.2f}", *cells(one, "triples", "probability", "share")]
+        for one in result["bins"]
+    ]
+    rows.append(["all", *cells(result, "triples", "probability", "share")])
+    title = f"{run.name}: probabilities, {result['split']}"
+    print_table(["probability", "triples", "mean", "share true"], rows, title)
+    error, brier = result["expected_calibration_error"], result["brier"]
+    bins = f"{result['possible_bins']} bins of equal width"
+    say(f"expected calibration error {error:.4f} ({bins}), Brier score {brier:.4f}")
+    say(f"{result['split']}: {result['true']:,} true triples, {_negatives(result)}")
+    on = result["fitted_on"]
+    say(f"fitted on {on['triples']:,} validation triples, negatives {on['negatives']}")
+    say(f"{on['relations']:,} relations with a curve of their own")
+    say(f"prior, the share of true triples: {result['prior']:.3f}")
+    if "written" in result:
+        say(f"calibration: {result['written']}")
 
 
 def _print_parts(

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from nscaching.cli.tables import LONGEST, print_table, say
+from nscaching.cli.tables import LONGEST, cells, print_table, say
 from nscaching.cli.verbs._base import AskRun, Run
 from nscaching.runs.escaping import shorten
 
@@ -29,22 +29,27 @@ class Predict(AskRun):
     """How many answers."""
     known: Literal["hide", "mark"] = "hide"
     """Leave known facts out, or mark them."""
+    prior: float | None = None
+    """Share of true triples that probabilities assume; None: that of the validation triples."""
 
     def ask(self, run: Run) -> dict[str, Any]:
         head, relation, tail = self.head or None, self.relation or None, self.tail or None
-        return run.predict(head, relation, tail, self.top, self.known)
+        return run.predict(head, relation, tail, self.top, self.known, self.prior)
 
     def show(self, run: Run, result: dict[str, Any]) -> None:
         if "answers" in result:
             print_answers(result)
             return
         judgement = f"score {result['score']:.3f}"
+        if result["probability"] is not None:
+            judgement = f"probability {result['probability']:.3f}, {judgement}"
         if result["threshold"] is not None:
             verdict = "plausible" if result["plausible"] else "implausible"
             threshold = f"threshold of its relation {result['threshold']:.3f}"
             judgement = f"{verdict}; {judgement}, {threshold}"
         known = f"known, from {result['known']}" if result["known"] else "not in the data"
         say(f"{asked(result)}: {judgement}; {known}")
+        _say_prior(result)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,13 +122,21 @@ class Inspect(AskRun):
 
 
 def print_answers(result: dict[str, Any]) -> None:
+    likely = any(answer["probability"] is not None for answer in result["answers"])
+    figures = ["score", "probability"] if likely else ["score"]
     rows = [
-        [f"{answer['rank']}. {named(answer)}", f"{answer['score']:.3f}", answer["known"]]
+        [f"{answer['rank']}. {named(answer)}", *cells(answer, *figures), answer["known"]]
         for answer in result["answers"]
     ]
-    print_table([asked(result), "score", "known"], rows)
+    print_table([asked(result), *figures, "known"], rows)
+    _say_prior(result)
     if result["known_facts_left_out"]:
         say(f"{result['known_facts_left_out']} known facts left out; --known mark shows them")
+
+
+def _say_prior(result: dict[str, Any]) -> None:
+    if result["prior"] is not None:
+        say(f"probabilities: prior {result['prior']:.3g} (--prior)")
 
 
 def asked(result: dict[str, Any], longest: int = LONGEST) -> str:

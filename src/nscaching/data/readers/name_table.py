@@ -18,6 +18,11 @@ Bytes = npt.NDArray[np.uint8]
 class NameTable(dict[str, int]):
     """Names numbered in the order in which they are first asked for."""
 
+    @classmethod
+    def of(cls, names: list[str]) -> "NameTable":
+        """Return a table of distinct names, numbered in their order."""
+        return cls(zip(names, range(len(names)), strict=True))
+
     def __missing__(self, name: str) -> int:
         self[name] = number = len(self)
         return number

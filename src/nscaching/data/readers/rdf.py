@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from nscaching.data.index import Ids
-from nscaching.data.readers.blocks import CONTROL, LINE_LIMIT, Progress, read_blocks
+from nscaching.data.readers.blocks import CONTROL, LINE_LIMIT, Progress, filled_lines, read_blocks
 from nscaching.data.readers.name_table import NameTable
 from nscaching.data.readers.table import file_suffix
 from nscaching.errors import UserError, flag
@@ -103,6 +103,15 @@ class RdfReader:
             for name in itertools.chain(self.entities, self.relations)
             if (text := self._texts.get(name, (0, ""))[1] or self._prefixes.shorten(name)) != name
         }
+
+    def line_naming(self, path: Path, name: str) -> int | None:
+        """Return the number of the first line of a file, read before, that spells a name."""
+        whole = name if name.startswith(("_:", '"')) else f"<{name}>"
+        short = re.compile(rf"(?<![\w:<]){re.escape(self._prefixes.shorten(name))}(?![\w:/#-])")
+        for number, line in filled_lines(path, read_blocks(path)):
+            if whole in line or short.search(line):
+                return number
+        return None
 
     def _name(self, ox: ModuleType, node: Any, suffix: str) -> str:  # noqa: ANN401
         value: str = node.value

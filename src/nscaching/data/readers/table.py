@@ -9,6 +9,7 @@ from pathlib import Path
 from nscaching.data.index import Ids
 from nscaching.data.readers.blocks import (
     LINE_LIMIT,
+    Blocks,
     Progress,
     filled_lines,
     lines_of,
@@ -52,14 +53,7 @@ def read_triples(
     The first line decides whether tabs, commas or spaces separate the names. A first line such as
     "head, relation, tail" is a header: the reader skips the line and adds a note.
     """
-    number, first, blocks = split_first(path, read_blocks(path, progress))
-    separator = _tell_separator(path, first)
-    around = ' "' if separator == "," else " "
-    header = [name.strip(around).lower() for name in first.split(separator)]
-    if tuple(filter(None, header)) in HEADERS:
-        notes.append(f"{path.name}: the first line, {shown(first)}, is taken for a header")
-    else:
-        blocks = itertools.chain([(number, f"{first}\n".encode())], blocks)
+    separator, blocks = _after_header(path, notes, progress)
     if separator == ",":  # quoted names may continue in the next block
         pieces = _plain_names(path, _split_csv(path, lines_of(path, blocks)))
     else:
@@ -73,6 +67,30 @@ def read_triples(
     if not len(found):
         raise UserError(f"{path}: the file holds no triples")
     return found
+
+
+def _after_header(path: Path, notes: list[str], progress: Progress | None) -> tuple[str, Blocks]:
+    """Return the separator and the blocks of a file; a header is skipped and noted."""
+    number, first, blocks = split_first(path, read_blocks(path, progress))
+    separator = _tell_separator(path, first)
+    around = ' "' if separator == "," else " "
+    header = [name.strip(around).lower() for name in first.split(separator)]
+    if tuple(filter(None, header)) in HEADERS:
+        notes.append(f"{path.name}: the first line, {shown(first)}, is taken for a header")
+        return separator, blocks
+    return separator, itertools.chain([(number, f"{first}\n".encode())], blocks)
+
+
+def line_naming(path: Path, name: str, places: tuple[int, ...]) -> int | None:
+    """Return the number of the first line that has a name in one of some columns."""
+    separator, blocks = _after_header(path, [], None)
+    if separator == ",":
+        lines = _split_csv(path, lines_of(path, blocks))
+    else:
+        split = (_split_plain(path, block, separator) for block in blocks)
+        lines = itertools.chain.from_iterable(split)
+    found = (n for n, _, columns in lines if name in [columns[at].strip(" ") for at in places])
+    return next(found, None)
 
 
 def _tell_separator(path: Path, line: str) -> str:

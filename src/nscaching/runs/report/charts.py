@@ -1,4 +1,4 @@
-"""Line charts of a training run against epochs: where all parts lie. The template draws SVG."""
+"""Line charts, most of them against epochs: where all parts lie. The template draws SVG."""
 
 import itertools
 import math
@@ -52,10 +52,12 @@ def _points(records: Sequence[Record], key: str) -> list[Point]:
     return sorted(found.items())
 
 
-def chart(series: Sequence[Series], last_epoch: float) -> dict[str, Any]:
+def chart(series: Sequence[Series], last: float, shares: bool = False) -> dict[str, Any]:
     """Return the places of all parts of a chart, empty if there is nothing to draw.
 
-    The value is that of the first line at its mark, or else its last.
+    The value is that of the first line at its mark, or else its last. Across are epochs, up to
+    ``last`` or further. A chart of ``shares`` has probabilities across and shares up, both to 1,
+    and the diagonal, where they are equal.
     """
     usable = [
         Series(label, [point for point in points if all(abs(x) < TOO_LARGE for x in point)], mark)
@@ -65,24 +67,27 @@ def chart(series: Sequence[Series], last_epoch: float) -> dict[str, Any]:
     if not drawn:
         return {}
     xs, ys = zip(*(point for one in drawn for point in one.points), strict=True)
-    levels = ticks(min(0.0, *ys), max(0.0, *ys))
-    epochs = ticks(0, max(1.0, last_epoch, *xs), 6, True)
+    levels = ticks(min(0.0, *ys), max(float(shares), *ys))
+    epochs = ticks(0, max(1.0, last, *xs), 6, not shares)
 
     def place(point: Point) -> Point:
         x, y = point[0] / epochs[-1], (point[1] - levels[0]) / (levels[-1] - levels[0])
         across, up = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
         return LEFT + across * x, HEIGHT - BOTTOM - up * y
 
+    said = _short if shares else number
     _, points, mark = drawn[0]
     axis = max(levels[0], 0)
     return {
+        "across": "probability" if shares else "epoch",
+        "diagonal": [place((0, 0)), place((1, 1))] if shares else [],
         "labels": [one.label for one in drawn],
         "value": dict(points).get(mark if mark is not None else -1, points[-1][1]),
         "size": (WIDTH, HEIGHT),
         "inner": (LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM),  # left, right, top, bottom
         "levels": [(place((0, y))[1], "axis" if y == axis else "grid", _short(y)) for y in levels],
         "epochs": [
-            (place((x, 0))[0], "end" if x == epochs[-1] else "middle", number(x)) for x in epochs
+            (place((x, 0))[0], "end" if x == epochs[-1] else "middle", said(x)) for x in epochs
         ],
         "lines": [[place(point) for point in thin(one.points)] for one in drawn],
         "marks": [[place(p) for p in one.points if p[0] == one.mark] for one in drawn],

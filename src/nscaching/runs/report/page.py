@@ -20,7 +20,7 @@ from nscaching.runs.card import command
 from nscaching.runs.folder import REPORT, has_ended, resume_command
 from nscaching.runs.inspect import CachedQuery, cache_at, recorded_epochs
 from nscaching.runs.report import markup
-from nscaching.runs.report.charts import panels
+from nscaching.runs.report.charts import Series, chart, panels
 from nscaching.runs.report.markup import POLICY, templates
 from nscaching.runs.settings import full_record
 
@@ -86,6 +86,7 @@ def render(run: Run, progress: Progress | None = None) -> str:
         most_relations=MOST_RELATIONS,
         examples=examples(run, ranking["split"], ranking["ranks"]) if ranking else [],
         each=EACH,
+        likely=likely(run, ranking["split"]) if ranking else {},
         cache=cache(run),
         median_degree=float(np.median(degrees)),
         most_degree=int(degrees.max(initial=0)),
@@ -124,6 +125,18 @@ def held_out(run: Run, progress: Progress | None = None) -> dict[str, Any]:
     return {"split": split, "ranks": ranks, "figures": breakdown(run.graph, triples, ranks)}
 
 
+def likely(run: Run, split: str) -> dict[str, Any]:
+    """Return how far the probabilities of a split can be trusted; empty without probabilities."""
+    try:
+        if run.calibrated() is None:
+            return {}
+        found = run.evaluate(split, "calibration")
+    except UserError as reason:  # such as a file of negatives that are all known
+        return {"missing": str(reason)}
+    line = Series("true", [(one["probability"], one["share"]) for one in found["bins"]])
+    return found | {"missing": "", "chart": chart([line], 1.0, shares=True)}
+
+
 def examples(run: Run, split: str, ranks: dict[Side, Ranks]) -> list[dict[str, Any]]:
     """Return questions chosen by seed: first those with the right answer first, then others."""
     random = np.random.default_rng(run.config.seed)
@@ -148,7 +161,7 @@ def varied(places: Sequence[int] | Longs, relations: Sequence[int] | Ids, count:
 def _example(run: Run, side: Side, triple: list[int], rank: float) -> dict[str, Any]:
     graph, (head, relation, tail) = run.graph, triple
     anchor, answer = side.query(head, tail)
-    given = {"head" if side is Side.TAIL else "tail": graph.entities[anchor]}
+    given: dict[str, Any] = {"head" if side is Side.TAIL else "tail": graph.entities[anchor]}
     found = run.predict(**given, relation=graph.relations[relation], top=TOP, known="mark")
     place = 0
     for one in found["answers"]:

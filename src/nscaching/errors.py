@@ -59,7 +59,10 @@ def check_bounds(name: str, value: float, least: float, most: float = math.inf) 
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """Build the error for an unknown name: all known names, or of more than 20 the nearest."""
+    """Build the error for an unknown name: all known names, or of more than 20 the nearest.
+
+    If none is near, it names three, to show what names look like.
+    """
     names = list(known)
     said = f"known: {', '.join(names)}"
     if len(names) > 20:
@@ -67,7 +70,9 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
         near = difflib.get_close_matches(name.casefold(), folded, n=5, cutoff=0.5)
         said = f"nearest: {', '.join(folded[n] for n in near)}"
         if not near:
-            said = f"none of the {len(names):,} known is close to it"
+            said = (
+                f"none of the {len(names):,} known is close to it; some are {', '.join(names[:3])}"
+            )
     return UserError(f"unknown {kind} {name!r}; {said}")
 
 

@@ -10,14 +10,16 @@ import torch
 
 from nscaching import __version__
 from nscaching.config import TrainConfig, check_type, read_toml, write_toml
-from nscaching.data.graph import SPLITS, KnowledgeGraph, Labelled, Source, refuse_repeats
+from nscaching.data.graph import SPLITS, KnowledgeGraph, Labelled, Source
 from nscaching.data.index import Ids
+from nscaching.data.names import refuse_repeats
 from nscaching.errors import UserError, reading
 from nscaching.files import read_tensors, read_text, replacing, save_tensors
 from nscaching.probes import ProbeConfig
 
 CONFIG, VOCABULARY, TRIPLES = "config.toml", "vocabulary.json", "triples.safetensors"
 NAMES = {"name": str, "entities": list, "relations": list, "labels": dict, "notes": list}
+NAMES |= {"prefixes": dict}  # which the oldest run folders lack
 
 FORMAT = 1
 """Format of run folders, in the table ``record`` of their configuration; absent in the oldest."""
@@ -85,6 +87,8 @@ def read_graph(folder: Path, source: Source) -> KnowledgeGraph:
     vocabulary = folder / VOCABULARY
     with reading(vocabulary):
         names = json.loads(read_text(vocabulary))
+    if isinstance(names, dict):
+        names.setdefault("prefixes", {})
     if not _is_vocabulary(names):
         raise UserError(f"{vocabulary}: not the vocabulary of a run")
     refuse_repeats(names["entities"], names["relations"], f"{vocabulary}: ")
@@ -129,8 +133,9 @@ def _is_vocabulary(value: Any) -> bool:  # noqa: ANN401
         return False
     if not all(isinstance(value[name], kind) for name, kind in NAMES.items()):
         return False
-    labels = value["labels"]
-    texts = [*value["entities"], *value["relations"], *labels, *labels.values(), *value["notes"]]
+    texts = [*value["entities"], *value["relations"], *value["notes"]]
+    for named in (value["labels"], value["prefixes"]):
+        texts += [*named, *named.values()]
     try:
         "".join([value["name"], *texts]).encode()
     except (TypeError, UnicodeEncodeError):  # not texts, or lone surrogates, which JSON may hold

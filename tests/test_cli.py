@@ -337,7 +337,7 @@ def plain(text):
 @pytest.mark.parametrize("name", NAMES[: len(ODD)])
 def test_odd_names_are_shown_as_they_are(trained, call, name):
     question = ["--relation", RELATIONS[1], "--tail", name]
-    out, err = call("predict", trained, *question, "--known", "mark", "--top", 99)
+    out, err = call("predict", trained, *question, "--known", "mark", "--top", 99, "--any")
     assert err == ""
     head, *rows = map(plain, out.splitlines())
     assert head == f"(?, {RELATIONS[1]}, {plain(visible(name))}) score known"

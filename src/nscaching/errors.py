@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from pathlib import Path
 
 LONGEST = 1000  # characters of a message
+DIVERGED = "the model gives scores that are not finite: its training diverged"
 
 _on_command_line: ContextVar[bool] = ContextVar("on_command_line", default=False)
 

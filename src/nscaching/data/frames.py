@@ -39,7 +39,7 @@ def read_columns(
         raise UserError(f"{what}: columns names the columns of a data frame; this is none")
     else:
         values = _columns_of_rows(triples, what)
-    found = [_read_column(*each, what) for each in zip(values, PARTS, strict=True)]
+    found = [read_column(*each, what) for each in zip(values, PARTS, strict=True)]
     if len({len(column) for column in found}) > 1:
         raise UserError(f"{what}: its columns are not equally long")
     return found
@@ -83,7 +83,7 @@ def _columns_of_rows(triples: Passed, what: str) -> list[Any]:
     return [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
 
 
-def _read_column(values: Passed, part: str, what: str) -> Column:
+def read_column(values: Passed, part: str, what: str) -> Column:
     """Return whole numbers as an array, anything else as names; refuse what is neither."""
     if not isinstance(values, list):
         values = np.asarray(values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nscaching.data.frames import read_columns
 from nscaching.data.index import AnswerIndex, Ids, Side, answer_index, distinct, head_probability
 from nscaching.data.names import NameLookup, refuse_repeats
 from nscaching.data.prefixes import Prefixes
@@ -262,6 +263,15 @@ class KnowledgeGraph:
         """Return the triples of a split by name, as ``from_triples`` takes them."""
         e, r = self.entities, self.relations
         return [(e[head], r[relation], e[tail]) for head, relation, tail in self.split(split)]
+
+    def ids(self, triples: Any) -> Ids:  # noqa: ANN401
+        """Return the ids [n, 3] of triples by name, given as ``from_triples`` takes them."""
+        columns = enumerate(read_columns(triples))
+        return np.stack([self.column_ids(place, column) for place, column in columns], axis=1)
+
+    def column_ids(self, place: int, names: Iterable[str | int]) -> Ids:
+        """Return the ids [n] of names in a column of triples: entities, or relations at place 1."""
+        return (self._relation_lookup if place == 1 else self._entity_lookup).ids_of(names)
 
     @cached_property
     def _entity_lookup(self) -> NameLookup:

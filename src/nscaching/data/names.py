@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 
+import numpy as np
+
+from nscaching.data.index import Ids
 from nscaching.data.prefixes import Prefixes
 from nscaching.errors import UserError, unknown
 
@@ -53,6 +56,11 @@ class NameLookup:
             if found:
                 return found[0]
         raise unknown(self.kind, name, dict.fromkeys([*self._shown, *self.names]))
+
+    def ids_of(self, names: Iterable[str | int]) -> Ids:
+        """Return the ids [n] of many names; each name is looked up once."""
+        find = cache(self.id_of)
+        return np.array([find(name) for name in names], dtype=np.int32)
 
     def shown(self, number: int) -> str:
         """Return the label of a name, or else its short form."""

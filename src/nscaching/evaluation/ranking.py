@@ -12,18 +12,18 @@ from torch import Tensor
 
 from nscaching.data.graph import MAPPING_CLASSES, SPLITS, KnowledgeGraph
 from nscaching.data.index import AnswerIndex, Ids, Side
-from nscaching.errors import Diverged, UserError, unknown
+from nscaching.errors import DIVERGED, Diverged, UserError, unknown
 from nscaching.evaluation.chunks import Chunks
+from nscaching.evaluation.metrics import METRICS as METRICS
+from nscaching.evaluation.metrics import Floats as Floats
+from nscaching.evaluation.metrics import metrics as metrics
 from nscaching.kernels import Kernels, Known, choose_kernels
-from nscaching.models import DIVERGED, Model, finite
+from nscaching.models import Model, finite
 
 Device = torch.device | str
 Progress = Callable[[int, int], None]  # receives (queries done, queries in all)
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 Rows = npt.NDArray[np.intp]
-Floats = npt.NDArray[np.float64]
-
-METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@10")
 
 BUDGET = 512 << 20  # bytes for the scores of one chunk of queries, temporaries included
 PIECE = 65536  # triples or entities whose rows are gathered at once
@@ -152,12 +152,6 @@ def rank_among(
     if non_finite.any():
         raise Diverged(DIVERGED)
     return Ranks(above + 1, above + level + 1)
-
-
-def metrics(ranks: Floats) -> dict[str, float]:
-    """Return MRR, MR and Hit@k of some ranks; Hit@k counts rank ≤ k."""
-    found = {"mrr": float(np.mean(1 / ranks)), "mr": float(np.mean(ranks))}
-    return found | {f"hits@{k}": float(np.mean(ranks <= k)) for k in (1, 3, 10)}
 
 
 def evaluate(

@@ -1,5 +1,7 @@
 """A run folder on disk: written during training, each file whole or not at all."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re
@@ -7,21 +9,22 @@ import shlex
 import shutil
 import warnings
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from nscaching import files
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph, Source
 from nscaching.errors import UserError, flag, user_path
-from nscaching.evaluation.ranking import METRICS as RANKING_METRICS
+from nscaching.evaluation.metrics import METRICS as RANKING_METRICS
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import SCORES, SNAPSHOT, SNAPSHOTS, remove_snapshots
 from nscaching.registry import outside_code, refuse_outside_code
 from nscaching.runs import settings
 from nscaching.runs.checkpoints import CHECKPOINT, CHECKPOINTS, Checkpoints
 from nscaching.runs.settings import CONFIG, FORMAT, TRIPLES, VOCABULARY
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # The names of the files.
 METRICS = "metrics.jsonl"

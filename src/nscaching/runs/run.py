@@ -18,7 +18,7 @@ from nscaching.data.index import Side
 from nscaching.errors import UserError, flag, unknown
 from nscaching.evaluation.candidates import classify_entities, evaluate_relations
 from nscaching.evaluation.classify import classify, link_entities
-from nscaching.evaluation.predict import neighbours, predict
+from nscaching.evaluation.predict import neighbours, predict, score
 from nscaching.evaluation.ranking import Ranks, evaluate
 from nscaching.files import save_tensors
 from nscaching.kernels import choose_device
@@ -63,6 +63,7 @@ class Run:
     neighbours = neighbours
     predict = predict
     report = report
+    score = score
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto", trust: bool = False) -> Run:

@@ -14,9 +14,9 @@ from nscaching.errors import UserError, user_path
 
 # Each has an answer in the test split, which training never sees.
 QUESTIONS = (
-    {"head": "Madagascar", "relation": "speaks"},
-    {"head": "Lesotho", "relation": "uses_currency"},
-    {"relation": "has_province", "tail": "Mostaganem"},
+    ("Madagascar", "speaks", None),
+    ("Lesotho", "uses_currency", None),
+    (None, "has_province", "Mostaganem"),
 )
 
 
@@ -75,13 +75,15 @@ class Demo:
         graph = load_graph("world")
         describe_graph(graph)
         runs = [watched(partial(train, graph, c, out=folder / c.sampler), c) for c in configs]
-        answers = [runs[0].predict(**question, top=3, known="mark") for question in QUESTIONS]
+        answers = [
+            runs[0].predict(h, r, t, top=3, known="mark").queries[0] for h, r, t in QUESTIONS
+        ]
         compare(runs, folder / "compare.png", self.json, answers=answers)
         if self.json:
             return
         for answer in answers:
             say("")
-            print_answers(answer)
+            print_answers(answer, runs[0].graph)
         say("", f"run folders: {', '.join(str(run.path) for run in runs)}")
 
 

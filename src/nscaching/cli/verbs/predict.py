@@ -1,13 +1,18 @@
 """The verbs ``predict``, ``neighbours`` and ``inspect``."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from nscaching.cli.tables import LONGEST, print_table, say
+from nscaching.cli.tables import LONGEST, counted, print_table, say
 from nscaching.cli.verbs._base import AskRun, Run
 from nscaching.runs.escaping import shorten
+
+if TYPE_CHECKING:
+    from nscaching.data.graph import KnowledgeGraph
 
 SHORT = 80  # characters of a name in a table of ``inspect``; JSON has all of them
 
@@ -29,14 +34,18 @@ class Predict(AskRun):
     """How many answers."""
     known: Literal["hide", "mark"] = "hide"
     """Leave known facts out, or mark them."""
+    any_type: Annotated[bool, arg(name="any")] = False
+    """Rank all entities by score alone; else those that the relation has there in training go
+    first, and the entity that was asked about is left out unless the relation has loops there."""
 
     def ask(self, run: Run) -> dict[str, Any]:
-        head, relation, tail = self.head or None, self.relation or None, self.tail or None
-        return run.predict(head, relation, tail, self.top, self.known)
+        question = self.head or None, self.relation or None, self.tail or None
+        (result,) = run.predict(*question, self.top, self.known, self.any_type).queries
+        return result
 
     def show(self, run: Run, result: dict[str, Any]) -> None:
         if "answers" in result:
-            print_answers(result)
+            print_answers(result, run.graph)
             return
         judgement = f"score {result['score']:.3f}"
         if result["threshold"] is not None:
@@ -65,7 +74,9 @@ class Neighbours(AskRun):
 
     def show(self, run: Run, result: dict[str, Any]) -> None:
         near = result["neighbours"]
-        rows = [[f"{each['rank']}. {named(each)}", f"{each[self.by]:.4f}"] for each in near]
+        rows = [
+            [f"{each['rank']}. {named(each, run.graph)}", f"{each[self.by]:.4f}"] for each in near
+        ]
         print_table([f"nearest to {result['label']}", self.by], rows)
 
 
@@ -106,7 +117,10 @@ class Inspect(AskRun):
             say(f"{side}: how many of them are {of_relation}")
         else:
             (only,) = epochs
-            rows = [[named(e, SHORT), f"{e['score']:.3f}", e["known"]] for e in only["entities"]]
+            rows = [
+                [named(e, run.graph, SHORT), f"{e['score']:.3f}", e["known"]]
+                for e in only["entities"]
+            ]
             print_table([f"{query} at epoch {only['epoch']}", "score", "known"], rows)
             known = f"{only['known']} of them make known triples"
             counts = f"{known}, {only['of_relation']} are {of_relation}"
@@ -116,14 +130,23 @@ class Inspect(AskRun):
             say(f"other recorded epochs: {recorded}; --sample 5 shows all together")
 
 
-def print_answers(result: dict[str, Any]) -> None:
+def print_answers(result: dict[str, Any], graph: KnowledgeGraph) -> None:
+    answers, headings = result["answers"], [asked(result), "score", "known"]
     rows = [
-        [f"{answer['rank']}. {named(answer)}", f"{answer['score']:.3f}", answer["known"]]
-        for answer in result["answers"]
+        [f"{answer['rank']}. {named(answer, graph)}", f"{answer['score']:.3f}", answer["known"]]
+        for answer in answers
     ]
-    print_table([asked(result), "score", "known"], rows)
-    if result["known_facts_left_out"]:
-        say(f"{result['known_facts_left_out']} known facts left out; --known mark shows them")
+    others = [not answer.get("of_relation", True) for answer in answers]
+    if any(others):
+        headings.append("type")
+        rows = [[*row, "other" * other] for row, other in zip(rows, others, strict=True)]
+    print_table(headings, rows)
+    if any(others):
+        side = "head" if result["head"] is None else "tail"
+        say(f"other: never a {side} of {shorten(result['relation'], SHORT)} in training")
+    if hidden := result["known_facts_left_out"]:
+        them = "it" if hidden == 1 else "them"
+        say(f"{counted(hidden, 'known fact')} left out; --known mark shows {them}")
 
 
 def asked(result: dict[str, Any], longest: int = LONGEST) -> str:
@@ -131,11 +154,11 @@ def asked(result: dict[str, Any], longest: int = LONGEST) -> str:
     return f"({', '.join(parts)})"
 
 
-def named(entity: dict[str, Any], longest: int = LONGEST) -> str:
-    """Return the label of an entity, with its name where the label hides it."""
+def named(entity: dict[str, Any], graph: KnowledgeGraph, longest: int = LONGEST) -> str:
+    """Return the label of an entity, with its name in short where the label hides it."""
     name, label = entity["name"], entity["label"]
     plain = label == name or is_short_form(label, name)
-    return shorten(label, longest) + ("" if plain else f" ({shorten(name, longest)})")
+    return shorten(label, longest) + ("" if plain else f" ({shorten(graph.short(name), longest)})")
 
 
 def is_short_form(label: str, name: str) -> bool:

@@ -1,0 +1,181 @@
+"""Answers by type, to one query or many, as rows of a table; scores of triples by name."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers import all_triples, graph_of, graphs, new_model, random_graph
+from nscaching import KnowledgeGraph, Run, UserError
+from nscaching.evaluation.answers import known_answers
+
+GRAPH = random_graph(entities=12, relations=3, train=25, valid=10, test=10)
+QUERIES = [(f"e{i}", f"r{i % 3}") for i in range(12)]
+
+
+def run_of(graph, name="TransE", seed=3):
+    return Run(graph, None, new_model(name, len(graph.entities), len(graph.relations), seed=seed))
+
+
+def expected_answers(run, head, relation, tail, known):
+    """Sort all entities by type, then by score, and leave out what is to be left out."""
+    graph, rows = run.graph, run.graph.train.tolist()
+    pairs = [(h, t) for h, r, t in rows if r == relation]
+    seen = {t if tail is None else h for h, t in pairs}
+    loops = not pairs or any(h == t for h, t in pairs)
+    found = []
+    for entity in range(len(graph.entities)):
+        triple = (entity if head is None else head, relation, entity if tail is None else tail)
+        fact = triple in all_triples(graph)
+        if (fact and known == "hide") or (triple[0] == triple[2] and not loops and not fact):
+            continue
+        score = run.model.score(*map(torch.tensor, triple)).item()
+        found.append((entity not in seen, -score, entity))
+    return [(f"e{entity}", not other) for other, _, entity in sorted(found)]
+
+
+@given(graphs(), st.sampled_from(["hide", "mark"]), st.integers(0, 9))
+def test_entities_of_the_type_go_first(graph, known, seed):
+    run = run_of(graph, "RotatE", seed)
+    for anchor in range(len(graph.entities)):
+        for relation in range(len(graph.relations)):
+            for part in ("head", "tail"):
+                asked = {"relation": f"r{relation}", part: f"e{anchor}"}
+                ids = {"head": None, "tail": None} | {part: anchor}
+                expected = expected_answers(run, ids["head"], relation, ids["tail"], known)
+                gap = "tail" if part == "head" else "head"
+                for top in (1, 4, 99):
+                    rows = run.predict(**asked, top=top, known=known)
+                    assert [(row[gap], row["of_relation"]) for row in rows] == expected[:top]
+                    assert [row["rank"] for row in rows] == list(range(1, len(rows) + 1))
+
+
+def test_a_query_is_no_answer_of_its_own_unless_training_has_loops():
+    borders, likes = [(0, 0, 1), (1, 0, 2), (2, 0, 0)], [(0, 1, 0), (1, 1, 2)]
+    run = run_of(graph_of(borders + likes, relations=3))
+
+    def answers(relation, **options):
+        return {row["tail"] for row in run.predict("e0", relation, top=9, **options)}
+
+    assert answers("r0", known="mark") == {"e1", "e2"}
+    assert answers("r0", known="mark", any_type=True) == {"e0", "e1", "e2"}
+    assert answers("r1", known="mark") == {"e0", "e1", "e2"}
+    assert answers("r2") == {"e0", "e1", "e2"}  # training says nothing of r2
+    of_test = graph_of(borders, test=[(0, 0, 0)])
+    rows = run_of(of_test).predict("e0", "r0", known="mark")
+    assert {row["tail"]: row["known"] for row in rows} == {"e0": "test", "e1": "train", "e2": ""}
+
+
+@given(graphs())
+def test_known_answers_are_those_of_the_splits(graph):
+    sizes = len(graph.entities), len(graph.relations), len(graph.entities)
+    for gap in range(3):
+        grid = np.indices([1 if i == gap else size for i, size in enumerate(sizes)]).reshape(3, -1)
+        found = known_answers(graph, gap, grid.astype(np.int32))
+        for ids, answers in zip(grid.T.tolist(), found, strict=True):
+            expected = {}
+            for split in ("test", "valid", "train"):
+                for triple in all_triples(graph, [split]):
+                    if all(triple[i] == ids[i] for i in range(3) if i != gap):
+                        expected[triple[gap]] = split
+            assert answers == expected
+
+
+@pytest.mark.parametrize("name", ["ComplEx", "TransE", "TransH", "ManifoldE"])
+@pytest.mark.parametrize("kind", [list, tuple, np.array, pd.Series])
+@pytest.mark.parametrize("gap", ["head", "relation", "tail"])
+def test_many_queries_are_one_by_one(name, kind, gap, monkeypatch):
+    run = run_of(GRAPH, name)
+    first, second = (kind(list(column)) for column in zip(*QUERIES, strict=True))
+    if gap == "relation":
+        asked = {"head": first, "tail": kind([f"e{(i * 5) % 12}" for i in range(12)])}
+    else:
+        asked = {"relation": second, "tail" if gap == "head" else "head": first}
+    monkeypatch.setattr("nscaching.evaluation.predict.chunk_size", lambda model: 5)
+    together = run.predict(**asked, top=4)
+    assert len(together.queries) == 12
+    for number in range(12):
+        one = run.predict(**{part: column[number] for part, column in asked.items()}, top=4)
+        mine = [row for row in together if row["query"] == number]
+        assert len(mine) == len(one)
+        for row, alone in zip(mine, one, strict=True):
+            assert row["score"] == pytest.approx(alone["score"], abs=1e-5)
+            assert {**alone, "score": row["score"], "query": number} == row
+        assert together.queries[number].keys() == one.queries[0].keys()
+
+
+def test_one_name_goes_with_many():
+    run = run_of(GRAPH)
+    many = run.predict([f"e{i}" for i in range(4)], "r1", top=2)
+    assert [row["query"] for row in many] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert {row["relation"] for row in many} == {"r1"}
+    assert many == run.predict(np.arange(4), np.int64(1), top=2)  # ids
+    assert run.predict([], "r1") == []
+    judged = run.predict(["e1", "e2"], "r0", ["e3", "e4"])
+    assert [(row["head"], row["tail"]) for row in judged] == [("e1", "e3"), ("e2", "e4")]
+    assert judged[1] == run.predict("e2", "r0", "e4")[0] | {"query": 1}
+
+
+def test_rows_are_what_pandas_takes():
+    run = run_of(GRAPH)
+    rows = run.predict("e1", "r1", top=3)
+    columns = ["head", "relation", "tail", "rank", "label", "score", "known", "of_relation"]
+    assert list(rows.to_pandas().columns) == columns
+    pd.testing.assert_frame_equal(rows.to_pandas(), pd.DataFrame(rows))
+    many = run.predict(pd.DataFrame(QUERIES)[0], pd.DataFrame(QUERIES)[1], top=3).to_pandas()
+    assert list(many.columns) == ["query", *columns]
+    scored = run.score(many[["head", "relation", "tail"]])
+    np.testing.assert_allclose(scored, many["score"], rtol=1e-5)
+    by_relation = run.predict(head="e1", tail="e2", known="mark").to_pandas()
+    assert list(by_relation.columns) == columns[:-1]
+
+
+def test_without_pandas_to_pandas_is_one_line(monkeypatch):
+    rows = run_of(GRAPH).predict("e1", "r1")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(UserError, match="to_pandas needs pandas: pip install pandas"):
+        rows.to_pandas()
+
+
+@pytest.mark.parametrize("name", ["DistMult", "TransD"])
+def test_triples_are_scored_by_name_or_id(name):
+    run = run_of(GRAPH, name)
+    expected = run.model.score(*torch.from_numpy(GRAPH.test).long().unbind(1)).detach()
+    for triples in (GRAPH.triples("test"), GRAPH.test, pd.DataFrame(GRAPH.triples("test"))):
+        np.testing.assert_allclose(run.score(triples), expected)
+    assert run.score([]).shape == (0,)
+    numbers = KnowledgeGraph.from_triples([(70, 1, 3), (3, 1, 500)], split_seed=None)
+    assert numbers.ids([(500, 1, 70)]).tolist() == [[2, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("asked", "complaint"),
+    [
+        ((["e1", "e2"], ["r1"] * 3), "must be equally many, not 2 and 3"),
+        ((["e1", None], "r1"), r"query: row 1 \(counted from 0\): its head is missing"),
+        ((["e1", "x"], "r1"), "unknown entity 'x'"),
+        (("e1", ["r1", "nothing"]), "unknown relation 'nothing'"),
+        ((["e1", 2.5], "r1"), "its head must be a name or a whole number, not 2.5"),
+        ((99, "r1"), "entity 99 is out of range: there are 12 entities"),
+        ((["e1"],), "give at least two of head, relation and tail"),
+    ],
+)
+def test_wrong_queries(asked, complaint):
+    with pytest.raises(UserError, match=complaint):
+        run_of(GRAPH).predict(*asked)
+
+
+def test_wrong_triples():
+    for triples, complaint in [
+        ([("e1", "r1", "x")], "unknown entity 'x'"),
+        ([("e1", "r1")], "triples: row 0"),
+        ([(0, 7, 0)], "relation 7 is out of range: there are 3 relations"),
+    ]:
+        with pytest.raises(UserError, match=complaint):
+            run_of(GRAPH).score(triples)

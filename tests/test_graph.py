@@ -202,7 +202,8 @@ def test_a_split_that_is_not_given_is_empty():
     graph = KnowledgeGraph.from_arrays(["a", "b"], ["r"], {"train": [(0, 0, 1)]})
     assert graph.valid.shape == graph.test.shape == (0, 3)
     assert repr(graph) == (
-        "KnowledgeGraph(graph: 2 entities, 1 relations, 1 train, 0 valid, 0 test)"
+        "KnowledgeGraph(graph: 2 entities, 1 relations, 1 train, 0 valid, 0 test; "
+        "such as ('a', 'r', 'b'))"
     )
     with pytest.raises(UserError, match="unknown split 'dev'; known: train, valid, test"):
         graph.split("dev")

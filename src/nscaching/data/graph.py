@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from nscaching.data.frames import read_columns
 from nscaching.data.index import AnswerIndex, Ids, Side, answer_index, distinct, head_probability
-from nscaching.data.names import NameLookup, refuse_repeats
+from nscaching.data.names import NameLookup, refuse_repeats, unseen_notes
 from nscaching.data.prefixes import Prefixes
 from nscaching.errors import UserError, unknown
 
@@ -132,15 +132,20 @@ class KnowledgeGraph:
             what = f"{shared:,} triples of valid/test stand in another split too"
             notes.append(f"{what}; they are kept")
         graph = cls(entities, relations, **clean, **rest)  # type: ignore[arg-type]
-        graph.notes = [*graph.notes, *notes, *graph._unseen_notes()]
+        held_out = np.concatenate([graph.valid, graph.test])
+        unseen = unseen_notes(entities, relations, graph.train, held_out)
+        graph.notes = [*graph.notes, *notes, *unseen]
         return graph
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{len(self.split(s)):,} {s}" for s in SPLITS)
-        return (
-            f"KnowledgeGraph({self.name}: {len(self.entities):,} entities, "
-            f"{len(self.relations):,} relations, {sizes})"
-        )
+        names = f"{len(self.entities):,} entities, {len(self.relations):,} relations"
+        example = ""
+        if len(self.train):
+            head, relation, tail = self.train[0]
+            shown = self.label(head), self.relation_label(relation), self.label(tail)
+            example = f"; such as {shown!r}"
+        return f"KnowledgeGraph({self.name}: {names}, {sizes}{example})"
 
     def split(self, name: str) -> Ids:
         """Return the triples of a split by name."""
@@ -282,17 +287,3 @@ class KnowledgeGraph:
     def _relation_lookup(self) -> NameLookup:
         own = Prefixes(self.prefixes)
         return NameLookup("relation", "relations", self.relations, self.labels, own)
-
-    def _unseen_notes(self) -> list[str]:
-        held_out = np.concatenate([self.valid, self.test])
-        notes = []
-        kinds = ("entities", self.entities, [0, 2]), ("relations", self.relations, [1])
-        for kind, names, columns in kinds:
-            seen, asked = np.zeros((2, len(names)), dtype=bool)
-            seen[self.train[:, columns]] = True
-            asked[held_out[:, columns]] = True
-            unseen = np.flatnonzero(asked & ~seen)
-            if len(unseen):
-                what = f"{len(unseen):,} {kind} of valid/test are not in train"
-                notes.append(f"{what} (such as {names[unseen[0]]!r}); they stay in the ranking")
-        return notes

@@ -137,3 +137,18 @@ def refuse_repeats(entities: list[str], relations: list[str], where: str = "") -
         if len(set(names)) < len(names):
             name = next(name for name, count in Counter(names).items() if count > 1)
             raise UserError(f"{where}two {kind} have the same name: {name!r}")
+
+
+def unseen_notes(entities: list[str], relations: list[str], train: Ids, held_out: Ids) -> list[str]:
+    """Return a line on the entities, and one on the relations, that training lacks."""
+    notes = []
+    kinds = ("entities", entities, [0, 2]), ("relations", relations, [1])
+    for kind, names, columns in kinds:
+        seen, asked = np.zeros((2, len(names)), dtype=bool)
+        seen[train[:, columns]] = True
+        asked[held_out[:, columns]] = True
+        unseen = np.flatnonzero(asked & ~seen)
+        if len(unseen):
+            what = f"{len(unseen):,} {kind} of valid/test are not in train"
+            notes.append(f"{what} (such as {names[unseen[0]]!r}); they stay in the ranking")
+    return notes

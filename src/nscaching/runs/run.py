@@ -26,7 +26,7 @@ from nscaching.models import Model, build
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import Snapshots, append_scores, read_scores, save_snapshot
 from nscaching.runs.card import write_card
-from nscaching.runs.export import export
+from nscaching.runs.export import Vectors, export, vectors_of
 from nscaching.runs.folder import CACHE, CARD, PLOT, REPORT, Record, RunFolder, default_out
 from nscaching.runs.inspect import inspect
 from nscaching.runs.plots import plot_run
@@ -64,6 +64,22 @@ class Run:
     predict = predict
     report = report
     score = score
+
+    def __repr__(self) -> str:
+        trained = sum("split" not in record for record in self.history)
+        epochs = f"epoch {self.best_epoch} of {trained}" if trained else "not trained here"
+        what = f"{self.config.model} with {self.config.sampler} on {self.graph.name}"
+        result = self.result("test") or self.result("valid")
+        if result is not None:
+            epochs += f"; {result['split']} MRR {result['mrr']:.3f}"
+            epochs += f", Hit@10 {result['hits@10']:.3f}"
+        where = "" if self.path is None else f"; {self.path}"
+        return f"Run({what}, d = {self.config.dim}; {epochs}{where})"
+
+    @property
+    def embeddings(self) -> Vectors:
+        """Names and float32 vectors of entities and relations; row i belongs to name i."""
+        return vectors_of(self.model, self.graph)
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto", trust: bool = False) -> Run:

@@ -20,6 +20,7 @@ from nscaching.evaluation.candidates import classify_entities, evaluate_relation
 from nscaching.evaluation.classify import classify, link_entities
 from nscaching.evaluation.predict import neighbours, predict, score
 from nscaching.evaluation.ranking import Ranks, evaluate
+from nscaching.evaluation.typed import evaluate_typed
 from nscaching.files import save_tensors
 from nscaching.kernels import choose_device
 from nscaching.models import Model, build
@@ -125,14 +126,26 @@ class Run:
             return self.path.resolve().name
         return f"{self.graph.name}-{self.config.model}-{self.config.sampler}".lower()
 
-    def evaluate(self, split: str = "test", task: str = "links", **options: Any) -> dict[str, Any]:  # noqa: ANN401
+    def evaluate(
+        self,
+        split: str = "test",
+        task: str = "links",
+        typed: bool = False,
+        **options: Any,  # noqa: ANN401
+    ) -> dict[str, Any]:
         """Rank the entities of a split, or with ``task="relations"`` its relations.
 
-        The options are those of ``ranking.evaluate`` and ``candidates.evaluate_relations``.
+        The options are those of ``ranking.evaluate`` and ``candidates.evaluate_relations``. With
+        ``typed`` the report has the ranking in the order of ``predict`` too, by type.
         """
         if task not in RANKINGS:
             raise unknown("task", task, RANKINGS)
-        return RANKINGS[task](self.model, self.graph, split, **options)
+        if typed and task != "links":
+            raise UserError(f"{flag('typed')} goes with {flag('task')} links")
+        report = RANKINGS[task](self.model, self.graph, split, **options)
+        if typed:
+            report["typed"] = evaluate_typed(self.model, self.graph, split, **options)
+        return report
 
     def classify(
         self, split: str = "test", task: str = "triples", relation: str | None = None

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from nscaching.cli.tables import HEADINGS, cells, print_table, say
+from nscaching.cli.tables import HEADINGS, cells, counted, print_table, say
 from nscaching.cli.verbs._base import AskRun, Run
 from nscaching.errors import check_bounds
 
@@ -24,6 +24,8 @@ class Evaluate(AskRun):
     """Which triples to rank."""
     raw: bool = False
     """Let other known answers count too."""
+    typed: bool = False
+    """Show beside it the ranking in the order of predict: entities of the relation's type first."""
     ties: Literal["realistic", "optimistic", "pessimistic"] = "realistic"
     """How equal scores rank."""
     memory_mb: int = 512
@@ -35,17 +37,23 @@ class Evaluate(AskRun):
         check_bounds("memory_mb", self.memory_mb, 1)
         options = {"filtered": not self.raw, "ties": self.ties, "budget": self.memory_mb << 20}
         with when_slow(f"ranking {self.split}") as bar:
-            result = run.evaluate(self.split, self.task, progress=bar, **options)
+            result = run.evaluate(self.split, self.task, self.typed, progress=bar, **options)
         return {"run": str(run.path), **result}
 
     def show(self, run: Run, result: dict[str, Any]) -> None:
         mode = "filtered" if result["filtered"] else "raw"
         what = " relations," if self.task == "relations" else ""
         title = f"{run.name}:{what} {result['split']}, {mode}, {result['ties']} ties"
-        sides = {f"{side} side": values for side, values in result.get("by_side", {}).items()}
-        first = {"all": result, **sides, **result.get("by_class", {})}
+        first = {"all": result}
+        if typed := result.get("typed"):
+            first["all, by type"] = typed
+        first |= {f"{side} side": values for side, values in result.get("by_side", {}).items()}
+        first |= result.get("by_class", {})
         headings = {"triples": "triples", **HEADINGS}
         _print_parts(run, title, headings, first, "relations")
+        if typed:
+            say("by type: the entities that training has on that side of the relation go first")
+            say(f"{typed['outside']:,} of {counted(typed['answers'], 'answer')} are not among them")
 
 
 @dataclass(frozen=True, kw_only=True)

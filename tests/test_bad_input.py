@@ -97,6 +97,12 @@ def tree(folder):
         ("predict --head a", "Missing from nscaching predict: RUN"),
         ("compare", "say which runs to compare"),
         ("train good.tsv --nope", "Unrecognized options: --nope; see nscaching train --help"),
+        (
+            "train good.tsv --epoch 3",
+            "Unrecognized options: --epoch, 3; did you mean --epochs?; see",
+        ),
+        ("predict run --haed=x", "Unrecognized options: --haed=x; did you mean --head?; see "),
+        ("predct run", "unknown verb 'predct'; known: demo, "),
         ("train good.tsv --nope=3", "Unrecognized options: --nope"),
         ("train good.tsv --conf x.toml", "Unrecognized options: --conf"),
         ("train good.tsv more.tsv", "Unrecognized options: more.tsv"),
@@ -228,7 +234,11 @@ def test_a_bad_configuration(fails, here, text, message):
     [
         ("gone.tsv", "gone.tsv: no such file or folder"),
         ("folder/gone", "folder/gone: no such file or folder"),
-        ("wn18r", "unknown data set 'wn18r'; known: world, wn18, wn18rr, fb15k, fb15k237, fb13; "),
+        (
+            "wn18r",
+            "unknown data set 'wn18r'; known: world, wn18, wn18rr, fb15k, fb15k237, fb13 (did "
+            "you mean wn18rr?); and no file or folder is called so",
+        ),
         ("folder", "folder: holds no train.tsv, train.csv, train.txt, train.nt, train.ttl, "),
     ],
 )

@@ -376,13 +376,17 @@ def test_an_entity_is_asked_for_by_its_label(trained, ask):
 
 def test_compare(trained, data, tmp_path, call, ask):
     call("train", data, *TINY, "--sampler", "bernoulli", "--out", "_b")
+    before = sorted(tmp_path.iterdir())
     out, err = call("compare", trained, "_b")
     assert err == ""
-    assert trained.name in out
-    assert "plot: compare.png" in out
-    assert (tmp_path / "compare.png").read_bytes().startswith(b"\x89PNG")
+    rows = {row.split()[-8]: row for row in out.splitlines()[1:]}
+    assert rows.keys() == {"nscaching", "bernoulli"}
+    assert f"{trained.name} {data.stem} TransE nscaching test" in plain(rows["nscaching"])
     found = ask("compare", trained, "_b")
-    assert found["plot"] == "compare-2.png"  # nothing is replaced
+    assert found["plot"] is None
+    assert sorted(tmp_path.iterdir()) == before  # nothing is written unasked
+    assert "plot: compare.png" in call("compare", trained, "_b", "--plot", "compare.png").out
+    assert (tmp_path / "compare.png").read_bytes().startswith(b"\x89PNG")
     assert [run["run"] for run in found["runs"]] == [str(trained), "_b"]
     assert [run["sampler"] for run in found["runs"]] == ["nscaching", "bernoulli"]
     assert found["runs"][0]["test"] == Run.load(trained).result("test")

@@ -14,6 +14,8 @@ from rich import console
 
 from helpers import TINY, Hearing, graph_of, random_graph
 from nscaching import Run, UserError, resume, train
+from nscaching.cli.main import main
+from nscaching.errors import Stopped
 from nscaching.runs.export import load_vectors
 
 GRAPH = random_graph()
@@ -112,3 +114,25 @@ def test_a_saved_run_is_used_in_another_process_in_three_lines(run, tmp_path):
     whole = Run.load(tmp_path / "saved", device="cpu")
     assert done.stdout.strip() == str(whole.predict(head="e1", relation="r2", top=3))
     assert torch.equal(whole.model.entity, run.model.entity)
+
+
+def test_evaluate_says_that_a_run_is_still_training(tmp_path, capsys):
+    path, heard = tmp_path / "run", []
+
+    def look(record):
+        if record.get("epoch") == 2 and "split" not in record:
+            main(["evaluate", str(path), "--device", "cpu"])
+            heard.append(capsys.readouterr().err)
+
+    settings = {**TINY, "epochs": 9}
+    with pytest.raises(Stopped):
+        train(GRAPH, out=path, listener=Hearing(record=look, stop=lambda: bool(heard)), **settings)
+    note = f"note: {path} is still training: 2 of 9 epochs are trained; the parameters are those of"
+    assert heard == [f"{note} epoch 1\n"]
+    main(["evaluate", str(path), "--device", "cpu"])
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"note: {path} was interrupted: 2 of 9 epochs are trained; ")
+    assert second == f"note: to resume: nscaching train --resume {path}"
+    resume(path)
+    main(["evaluate", str(path), "--device", "cpu"])
+    assert capsys.readouterr().err == ""

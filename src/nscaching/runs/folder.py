@@ -122,6 +122,15 @@ class RunFolder:
         """Whether the run has all its files and its final name, and no checkpoints."""
         return has_ended(self.path) and not self.checkpoints.files() and self.path == self.target
 
+    @property
+    def in_use(self) -> bool:
+        """Whether another process is training there."""
+        try:
+            files.FolderLock(self.path).release()
+        except UserError:
+            return True
+        return False
+
     def marks(self) -> dict[str, int]:
         """Sync the files that a checkpoint relies on; return the sizes of the growing ones."""
         if not self.checkpoints.whole:

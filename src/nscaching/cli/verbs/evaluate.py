@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from nscaching.cli.tables import HEADINGS, cells, counted, print_table, say
+from nscaching.cli.tables import HEADINGS, cells, counted, note, print_table, say
 from nscaching.cli.verbs._base import AskRun, Run
 from nscaching.errors import check_bounds
 
@@ -35,6 +35,7 @@ class Evaluate(AskRun):
         from nscaching.cli.progress import when_slow
 
         check_bounds("memory_mb", self.memory_mb, 1)
+        _note_unfinished(run)
         options = {"filtered": not self.raw, "ties": self.ties, "budget": self.memory_mb << 20}
         with when_slow(f"ranking {self.split}") as bar:
             result = run.evaluate(self.split, self.task, self.typed, progress=bar, **options)
@@ -99,6 +100,20 @@ class Classify(AskRun):
         _print_parts(run, title, headings, first, "classes")
         if unseen := result["triples_of_unseen_classes"]:
             say(f"{unseen} triples are of classes that training does not have: counted as wrong")
+
+
+def _note_unfinished(run: Run) -> None:
+    """Say which epoch is ranked if the training of the run has not ended."""
+    from nscaching.runs.folder import RunFolder, has_ended, resume_command
+
+    if run.path is None or has_ended(run.path):
+        return
+    trained = sum("split" not in record for record in run.history)
+    state = "is still training" if RunFolder(run.path).in_use else "was interrupted"
+    epochs = f"{trained} of {run.config.epochs} epochs are trained"
+    note(f"note: {run.path} {state}: {epochs}; the parameters are those of epoch {run.best_epoch}")
+    if state == "was interrupted":
+        note(f"note: to resume: {resume_command(run.path)}")
 
 
 def _print_parts(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import numpy as np
@@ -11,8 +12,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import all_triples, graph_of, graphs, new_model, random_graph
-from nscaching import KnowledgeGraph, Run, UserError
+from helpers import TINY, all_triples, graph_of, graphs, new_model, random_graph
+from nscaching import KnowledgeGraph, Run, UserError, train
+from nscaching.cli.main import main
 from nscaching.evaluation.answers import known_answers
 
 GRAPH = random_graph(entities=12, relations=3, train=25, valid=10, test=10)
@@ -179,3 +181,38 @@ def test_wrong_triples():
     ]:
         with pytest.raises(UserError, match=complaint):
             run_of(GRAPH).score(triples)
+
+
+def test_the_verb_marks_who_is_not_of_the_type(tmp_path, capsys):
+    graph = graph_of([(0, 0, 1), (2, 0, 3), (3, 1, 0)], entities=5, relations=2)
+    run = train(graph, out=tmp_path / "run", **TINY)
+    words = ["predict", str(run.path), "--head", "e0", "--relation", "r0"]
+    main(words)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0][-3:] == ["score", "known", "type"]
+    names = {line[1]: line[-1] for line in lines[1:4]}
+    assert lines[1][1] == "e3"  # the tails of r0 are e1, which is known, and e3; e0 is the query
+    assert names.keys() == {"e2", "e3", "e4"}
+    assert {name for name, last in names.items() if last == "other"} == {"e2", "e4"}
+    assert lines[4] == ["other:", "never", "a", "tail", "of", "r0", "in", "training"]
+    assert lines[5] == ["1", "known", "fact", "left", "out;", "--known", "mark", "shows", "it"]
+    main([*words, "--any", "--known", "mark", "--json"])
+    answers = json.loads(capsys.readouterr().out)["answers"]
+    assert {each["name"]: each["of_relation"] for each in answers} == {
+        "e0": False, "e1": True, "e2": False, "e3": True, "e4": False,
+    }  # fmt: skip
+    assert [each["score"] for each in answers] == sorted(each["score"] for each in answers)[::-1]
+    main([*words, "--top", "1"])
+    assert "type" not in capsys.readouterr().out  # there is nobody to mark
+
+
+def test_a_table_shows_the_short_form_beside_a_label(tmp_path, capsys):
+    iri = "http://dbpedia.org/resource/"
+    rows = [(f"{iri}{i}", f"{iri}near", f"{iri}{(i + 1) % 6}") for i in range(6)]
+    graph = KnowledgeGraph.from_triples(rows, labels={f"{iri}3": "Three"}, split_seed=None)
+    run = train(graph, out=tmp_path / "run", **TINY)
+    main(["predict", str(run.path), "--head", "dbr:0", "--relation", "near", "--device", "cpu"])
+    out = capsys.readouterr().out
+    assert "(dbr:0, dbr:near, ?)" in out
+    assert "Three (dbr:3)" in out
+    assert iri not in out

@@ -490,8 +490,8 @@ def test_repeats_and_unseen_names_are_said_once(here, capsys):
     notes = [line for line in err.splitlines() if line.startswith("note: ")]
     assert notes == [
         "note: 10 duplicate triples dropped from train",
-        "note: 1 entities of valid/test are not in train (such as 'new'); they stay in the ranking",
-        "note: 1 relations of valid/test are not in train (such as 'q'); they stay in the ranking",
+        "note: 1 entity of valid/test is not in train (such as 'new'); it stays in the ranking",
+        "note: 1 relation of valid/test is not in train (such as 'q'); it stays in the ranking",
     ]
     assert len(KnowledgeGraph.load("folder").entities) == 10
     main(["evaluate", "new", "--json"])

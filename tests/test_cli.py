@@ -276,7 +276,7 @@ def test_train_tells_people(data, call):
     assert "TransE with nscaching on odd" in out
     assert Run.load(folder).config.dim == 4
     assert err.splitlines()[0].startswith("odd: 13 entities, 2 relations, ")
-    assert err.count("note: 1 duplicate triples dropped from odd.csv\n") == 1
+    assert err.count("note: 1 duplicate triple dropped from odd.csv\n") == 1
     assert err.count("note: split by seed 0 into train / valid / test") == 1
     assert f"run folder: {folder}-2" in call("train", data, *TINY).out  # nothing is replaced
 

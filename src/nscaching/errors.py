@@ -88,6 +88,11 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return near[0] if len(near) == 1 or likeness[:1] > likeness[1:] else ""
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return "1 triple" or "2 triples"; ``many`` is a plural that is not formed by an s."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def user_path(path: str | Path) -> Path:
     """Return a path as the user means it: a leading ~ is the home folder."""
     try:

@@ -65,11 +65,6 @@ def note(line: str) -> None:
     sys.stderr.write(f"{visible(line)}\n")
 
 
-def counted(number: int, noun: str) -> str:
-    """Return "1 known fact" or "2 known facts"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def cells(values: dict[str, Any], *names: str) -> list[str]:
     """Return figures as cells of a table, empty where there is none; by default of a ranking."""
     return [_cell(name, values[name]) if name in values else "" for name in names or HEADINGS]

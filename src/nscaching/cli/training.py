@@ -10,7 +10,7 @@ from nscaching.cli.verbs.train import Train
 from nscaching.config import TrainConfig
 from nscaching.data import datasets
 from nscaching.data.graph import SPLITS, KnowledgeGraph
-from nscaching.errors import UserError, as_flag, user_path
+from nscaching.errors import UserError, as_flag, counted, user_path
 from nscaching.kernels import choose_device
 from nscaching.models import MODELS
 from nscaching.paper import presets
@@ -48,7 +48,8 @@ def load_graph(
 
 def describe_graph(graph: KnowledgeGraph) -> None:
     sizes = " / ".join(f"{len(graph.split(split)):,}" for split in SPLITS)
-    names = f"{len(graph.entities):,} entities, {len(graph.relations):,} relations"
+    entities = counted(len(graph.entities), "entity", "entities")
+    names = f"{entities}, {counted(len(graph.relations), 'relation')}"
     note(f"{graph.name}: {names}, {sizes} triples ({' / '.join(SPLITS)})")
     for each in graph.notes:
         note(f"note: {each}")

@@ -16,7 +16,7 @@ from nscaching.data.frames import read_columns
 from nscaching.data.index import AnswerIndex, Ids, Side, answer_index, distinct, head_probability
 from nscaching.data.names import NameLookup, refuse_repeats, unseen_notes
 from nscaching.data.prefixes import Prefixes
-from nscaching.errors import UserError, unknown
+from nscaching.errors import UserError, counted, unknown
 
 SPLITS = ("train", "valid", "test")
 MAPPING_CLASSES = ("1-1", "1-N", "N-1", "N-N", "unseen")
@@ -126,11 +126,12 @@ class KnowledgeGraph:
                 raise UserError(f"the {split} split holds ids that are out of range")
             clean[split] = distinct(given.astype(np.int32))
             if dropped := len(given) - len(clean[split]):
-                notes.append(f"{dropped:,} duplicate triples dropped from {split}")
+                notes.append(f"{counted(dropped, 'duplicate triple')} dropped from {split}")
         together = np.concatenate(list(clean.values()))
         if shared := len(together) - len(distinct(together)):
-            what = f"{shared:,} triples of valid/test stand in another split too"
-            notes.append(f"{what}; they are kept")
+            what = counted(shared, "triple of valid/test stands", "triples of valid/test stand")
+            they = "it is" if shared == 1 else "they are"
+            notes.append(f"{what} in another split too; {they} kept")
         graph = cls(entities, relations, **clean, **rest)  # type: ignore[arg-type]
         held_out = np.concatenate([graph.valid, graph.test])
         unseen = unseen_notes(entities, relations, graph.train, held_out)
@@ -139,7 +140,8 @@ class KnowledgeGraph:
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{len(self.split(s)):,} {s}" for s in SPLITS)
-        names = f"{len(self.entities):,} entities, {len(self.relations):,} relations"
+        entities = counted(len(self.entities), "entity", "entities")
+        names = f"{entities}, {counted(len(self.relations), 'relation')}"
         example = ""
         if len(self.train):
             head, relation, tail = self.train[0]

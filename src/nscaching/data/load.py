@@ -15,7 +15,7 @@ from nscaching.data.readers.name_table import NameTable
 from nscaching.data.readers.openke import read_openke_ids, read_openke_labelled, read_openke_names
 from nscaching.data.readers.rdf import RDF_SUFFIXES, RdfReader, is_rdf
 from nscaching.data.readers.table import TABLE_SUFFIXES, read_labels, read_triples
-from nscaching.errors import UserError, check_bounds, unknown, user_path
+from nscaching.errors import UserError, check_bounds, counted, unknown, user_path
 
 WORLD = Path(__file__).parent / "world"
 LABELS_FILE = "entity_labels.tsv"
@@ -152,7 +152,7 @@ def split_noted(triples: Ids, seed: int, name: str, notes: list[str]) -> dict[st
     """Split triples by seed, each once, and note what was done."""
     once = distinct(triples)
     if dropped := len(triples) - len(once):
-        notes.append(f"{dropped:,} duplicate triples dropped from {name}")
+        notes.append(f"{counted(dropped, 'duplicate triple')} dropped from {name}")
     splits = split_triples(once, seed)
     sizes = " / ".join(f"{len(splits[split]):,}" for split in SPLITS)
     notes.append(f"split by seed {seed} into train / valid / test: {sizes} triples")

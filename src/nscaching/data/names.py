@@ -11,7 +11,7 @@ import numpy as np
 
 from nscaching.data.index import Ids
 from nscaching.data.prefixes import Prefixes
-from nscaching.errors import UserError, unknown
+from nscaching.errors import UserError, counted, unknown
 
 CHOICES = 5  # names that an ambiguous text offers
 LOCAL = re.compile(r"[^\s\"]*[/#:]([^\s/#:\"]+)")  # what follows the last mark of a name
@@ -93,7 +93,7 @@ class NameLookup:
 
     @cached_property
     def _are_numbers(self) -> bool:
-        return all(name.isdecimal() for name in self.names)
+        return all(name.removeprefix("-").isdecimal() for name in self.names)
 
     @cached_property
     def _shown(self) -> list[str]:
@@ -142,13 +142,19 @@ def refuse_repeats(entities: list[str], relations: list[str], where: str = "") -
 def unseen_notes(entities: list[str], relations: list[str], train: Ids, held_out: Ids) -> list[str]:
     """Return a line on the entities, and one on the relations, that training lacks."""
     notes = []
-    kinds = ("entities", entities, [0, 2]), ("relations", relations, [1])
-    for kind, names, columns in kinds:
+    kinds = (
+        ("entity", "entities", entities, [0, 2]),
+        ("relation", "relations", relations, [1]),
+    )
+    for one, many, names, columns in kinds:
         seen, asked = np.zeros((2, len(names)), dtype=bool)
         seen[train[:, columns]] = True
         asked[held_out[:, columns]] = True
         unseen = np.flatnonzero(asked & ~seen)
         if len(unseen):
-            what = f"{len(unseen):,} {kind} of valid/test are not in train"
-            notes.append(f"{what} (such as {names[unseen[0]]!r}); they stay in the ranking")
+            ends = (" of valid/test is", " of valid/test are")
+            what = counted(len(unseen), one + ends[0], many + ends[1])
+            they = "it stays" if len(unseen) == 1 else "they stay"
+            example = repr(names[unseen[0]])
+            notes.append(f"{what} not in train (such as {example}); {they} in the ranking")
     return notes

@@ -73,8 +73,8 @@ class Question:
     def _read(self, given: Passed, part: str) -> Ids:
         if given is None:
             return np.zeros(1, dtype=np.int32)
-        column = read_column([given] if _is_one(given) else list(given), part, "query")
-        return self.graph.column_ids(PARTS.index(part), column)
+        names = [given] if _is_one(given) else read_column(list(given), part, "query")
+        return self.graph.column_ids(PARTS.index(part), names)
 
     @property
     def side(self) -> Side | None:

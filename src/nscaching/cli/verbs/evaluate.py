@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from nscaching.cli.tables import HEADINGS, cells, counted, note, print_table, say
+from nscaching.cli.tables import HEADINGS, cells, note, print_table, say
 from nscaching.cli.verbs._base import AskRun, Run
-from nscaching.errors import check_bounds
+from nscaching.errors import check_bounds, counted
 
 PARTS = {"relations": "by_relation", "classes": "by_class"}
 MOST = 12  # relations or classes in a table
@@ -99,7 +99,8 @@ class Classify(AskRun):
         first[f"baseline: commonest first, {common['label']}"] = common
         _print_parts(run, title, headings, first, "classes")
         if unseen := result["triples_of_unseen_classes"]:
-            say(f"{unseen} triples are of classes that training does not have: counted as wrong")
+            triples = counted(unseen, "triple is", "triples are")
+            say(f"{triples} of classes that training does not have: counted as wrong")
 
 
 def _note_unfinished(run: Run) -> None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from tyro.conf import Positional, arg
 
-from nscaching.cli.tables import LONGEST, counted, print_table, say
+from nscaching.cli.tables import LONGEST, print_table, say
 from nscaching.cli.verbs._base import AskRun, Run
+from nscaching.errors import counted
 from nscaching.runs.escaping import shorten
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ class Predict(AskRun):
     known: Literal["hide", "mark"] = "hide"
     """Leave known facts out, or mark them."""
     any_type: Annotated[bool, arg(name="any")] = False
-    """Rank all entities by score alone; else those that the relation has there in training go
-    first, and the entity that was asked about is left out unless the relation has loops there."""
+    """Rank by score alone, without putting first the entities that the relation has on that side
+    in training; a relation without loops there may lead back to the entity that was asked about."""
 
     def load(self) -> Run:
         from nscaching.runs.quick import open_quickly
@@ -133,7 +134,8 @@ class Inspect(AskRun):
             print_table([f"{query} at epoch {only['epoch']}", "score", "known"], rows)
             known = f"{only['known']} of them make known triples"
             counts = f"{known}, {only['of_relation']} are {of_relation}"
-            say(f"{only['distinct']} entities in {only['slots']} slots; {counts}")
+            entities = counted(only["distinct"], "entity", "entities")
+            say(f"{entities} in {counted(only['slots'], 'slot')}; {counts}")
         if others := sorted(set(result["recorded"]) - {e["epoch"] for e in epochs}):
             recorded = ", ".join(map(str, others))
             say(f"other recorded epochs: {recorded}; --sample 5 shows all together")

@@ -15,7 +15,7 @@ from nscaching.data.prefixes import Prefixes
 from nscaching.data.readers.blocks import CONTROL, LINE_LIMIT, Progress, read_blocks
 from nscaching.data.readers.name_table import NameTable
 from nscaching.data.readers.table import file_suffix
-from nscaching.errors import UserError, flag
+from nscaching.errors import UserError, counted, flag
 
 FORMATS = {".nt": "N_TRIPLES", ".ttl": "TURTLE", ".nq": "N_QUADS"}
 RDF_SUFFIXES = tuple(FORMATS)
@@ -122,10 +122,14 @@ class RdfReader:
         if literals := count["literals"]:
             texts = count["labels"]
             labels = f" ({texts:,} rdfs:label are used as labels)" if texts else ""
-            what = f"{literals:,} triples with a literal were left out{labels}"
+            triples = counted(literals, "triple with a literal was", "triples with a literal were")
+            what = f"{triples} left out{labels}"
             self.notes.append(f"{file}: {what}; {flag('literals')} takes them")
         if quoted := count["quoted"]:
-            self.notes.append(f"{file}: {quoted:,} statements about triples were left out")
+            statements = counted(
+                quoted, "statement about a triple was", "statements about triples were"
+            )
+            self.notes.append(f"{file}: {statements} left out")
         if graphs > 1:
             self.notes.append(f"{file}: the names of its {graphs:,} graphs were dropped")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import TINY, all_triples, graph_of, graphs, new_model, random_graph
@@ -42,6 +42,7 @@ def expected_answers(run, head, relation, tail, known):
     return [(f"e{entity}", not other) for other, _, entity in sorted(found)]
 
 
+@settings(deadline=None)
 @given(graphs(), st.sampled_from(["hide", "mark"]), st.integers(0, 9))
 def test_entities_of_the_type_go_first(graph, known, seed):
     run = run_of(graph, "RotatE", seed)
@@ -74,6 +75,7 @@ def test_a_query_is_no_answer_of_its_own_unless_training_has_loops():
     assert {row["tail"]: row["known"] for row in rows} == {"e0": "test", "e1": "train", "e2": ""}
 
 
+@settings(deadline=None)
 @given(graphs())
 def test_known_answers_are_those_of_the_splits(graph):
     sizes = len(graph.entities), len(graph.relations), len(graph.entities)

@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nscaching import KnowledgeGraph, UserError, train
@@ -85,6 +85,7 @@ def test_numbers_keep_their_order(make):
 triple = st.tuples(st.integers(0, 6), st.integers(0, 2), st.integers(0, 6))
 
 
+@settings(deadline=None)
 @given(st.lists(triple, min_size=1, max_size=30), st.lists(triple, max_size=5))
 def test_numbers_and_their_texts_are_the_same_triples(rows, test):
     numbers = KnowledgeGraph.from_triples(np.array(rows), test=np.array(test).reshape(-1, 3))

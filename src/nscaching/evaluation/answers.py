@@ -219,15 +219,16 @@ class Candidates:
         """Return the best candidates by score, those that go first before the others."""
         found: list[int] = []
         for group in (self.first, ~self.first):
-            candidates = np.flatnonzero(group & self.allowed)
-            found += _highest(self.scores, candidates, count - len(found)).tolist()
+            if left := count - len(found):
+                candidates = np.flatnonzero(group & self.allowed)
+                found += _highest(self.scores, candidates, left).tolist()
         return found
 
 
 def _highest(scores: Scored, candidates: Longs, count: int) -> Longs:
     """Return the candidates of the highest scores, equal ones by id: a sort of few of them."""
     mine = scores[candidates]
-    if 0 < count < len(mine):
+    if count < len(mine):
         enough = mine >= np.partition(mine, len(mine) - count)[len(mine) - count]
         candidates, mine = candidates[enough], mine[enough]
     return candidates[np.argsort(-mine, kind="stable")[:count]]

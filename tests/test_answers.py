@@ -136,6 +136,7 @@ def test_rows_are_what_pandas_takes():
     assert list(many.columns) == ["query", *columns]
     scored = run.score(many[["head", "relation", "tail"]])
     np.testing.assert_allclose(scored, many["score"], rtol=1e-5)
+    np.testing.assert_allclose(run.score(rows), [row["score"] for row in rows], rtol=1e-5)
     by_relation = run.predict(head="e1", tail="e2", known="mark").to_pandas()
     assert list(by_relation.columns) == columns[:-1]
 

@@ -42,6 +42,7 @@ def frames(columns):
         pd.DataFrame(columns, index=range(10, 10 + len(columns["head"]))).assign(weight=1.0),
         OtherFrame(columns),
         pa.table(columns),
+        [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
     ]
 
 
@@ -97,6 +98,12 @@ def test_numbers_and_their_texts_are_the_same_triples(rows, test):
     assert numbers.entities == sorted(texts.entities)
 
 
+def test_numbers_that_are_too_large_are_names():
+    for rows in ([(10**30, 0, 1)], np.array([(2**64 - 1, 0, 1)], dtype=np.uint64)):
+        graph = KnowledgeGraph.from_triples(rows, split_seed=None)
+        assert graph.triples("train") == [tuple(str(int(each)) for each in rows[0])]
+
+
 def test_given_names_make_numbers_places():
     names = {"entities": ["a", "b", "c"], "relations": ["r"]}
     graph = KnowledgeGraph.from_triples(np.array([(0, 0, 2)]), test=[("c", "r", "a")], **names)
@@ -145,6 +152,10 @@ NAN = float("nan")
         (pd.DataFrame(COLUMNS)[:0], "there are none"),
         ([("a", "r")], r"triples: row 0 \(counted from 0\): expected .*, not \('a', 'r'\)"),
         ([("a", "r", "b"), "abc"], r"row 1 \(counted from 0\): expected"),
+        ([{"head": "a", "relation": "r"}], "its columns are head, relation; expected head"),
+        ([{"h": "a", "r": "r", "t": "b"}, {"h": "a", "r": "r"}], "row 1 .*: its tail is missing"),
+        ([("a", "r", "b"), {"h": "a", "r": "r", "t": "b"}], r"row 1 .*: expected \(head,"),
+        ([1, 2, 3], r"row 0 \(counted from 0\): expected .*, not \(1,\)"),
         ("abc", "expected rows of .*, not str"),
         (7, "expected rows of .*, not int"),
         (np.zeros((4, 2), int), r"expected an array of shape \[n, 3\], not \[4, 2\]"),

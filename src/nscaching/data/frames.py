@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import numpy as np
@@ -25,9 +26,13 @@ def read_columns(
 ) -> list[Column]:
     """Return the columns (head, relation, tail) of rows, an array [n, 3] or a data frame.
 
-    A data frame is whatever gives columns by name: of pandas, polars or pyarrow, or a dict. Errors
-    begin with ``what``.
+    A data frame is whatever gives columns by name: of pandas, polars or pyarrow, a dict, or rows
+    that are dicts. Errors begin with ``what``.
     """
+    if _is_rows(triples):
+        triples = list(triples)
+        if triples and all(isinstance(row, Mapping) for row in triples):
+            triples = {name: [row.get(name) for row in triples] for name in triples[0]}
     if isinstance(triples, Mapping):
         named: Sequence[Any] | None = list(triples)
     else:  # a pyarrow table's ``columns`` are not the names
@@ -72,15 +77,25 @@ def _columns_of_rows(triples: Passed, what: str) -> list[Any]:
         if array.ndim != 2 or array.shape[1] != 3:
             raise UserError(f"{what}: expected an array of shape [n, 3], not {list(array.shape)}")
         return list(array.T)
-    if isinstance(triples, str) or not isinstance(triples, Iterable):
+    if not isinstance(triples, list):
         kinds = "rows of (head, relation, tail), an array [n, 3] or a data frame"
         raise UserError(f"{what}: expected {kinds}, not {type(triples).__name__}")
-    rows = [tuple(row) if not isinstance(row, str) else (row,) for row in triples]
+    rows = [tuple(row) if _is_row(row) else (row,) for row in triples]
     for place, row in enumerate(rows):
         if len(row) != 3:
             expected = "expected (head, relation, tail)"
             raise UserError(f"{what}: row {place} (counted from 0): {expected}, not {row!r}")
     return [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
+
+
+def _is_rows(triples: Passed) -> bool:
+    """Say whether rows come one by one: neither as an array nor by columns."""
+    by_columns = isinstance(triples, str | Mapping) or hasattr(triples, "columns")
+    return not by_columns and not hasattr(triples, "__array__") and isinstance(triples, Iterable)
+
+
+def _is_row(row: Passed) -> bool:
+    return isinstance(row, Iterable) and not isinstance(row, str | Mapping)
 
 
 def read_column(values: Passed, part: str, what: str) -> Column:
@@ -89,20 +104,20 @@ def read_column(values: Passed, part: str, what: str) -> Column:
         values = np.asarray(values)
         if values.ndim != 1:
             raise UserError(f"{what}: its {part} column has the shape {list(values.shape)}")
-        if values.dtype.kind in "iu":
+        if values.dtype.kind == "i":
             return cast(Longs, values.astype(np.int64))
         values = values.tolist()
     kinds = set(map(type, values))
-    if kinds <= {int}:
-        return np.array(values, dtype=np.int64)
-    if not (kinds <= {str} and all(values)):
+    plain = kinds <= {int} or (kinds <= {str} and all(values))
+    if not plain:
         for problem_of in (_missing, _wrong):  # missing ones first: they turn numbers into floats
             for place, value in enumerate(values):
                 if problem := problem_of(value):
                     where = f"{what}: row {place} (counted from 0): its {part}"
                     raise UserError(f"{where} {problem}")
     if all(issubclass(kind, int | np.integer) for kind in kinds):
-        return np.array(values, dtype=np.int64)
+        with suppress(OverflowError):  # larger numbers are names like others
+            return np.array(values, dtype=np.int64)
     return list(map(str, values))
 
 

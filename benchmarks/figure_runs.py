@@ -211,7 +211,7 @@ def train_into(
     where: Path, out: Path, graph: KnowledgeGraph, settings: dict[str, Any], probes: dict[str, Any]
 ) -> None:
     """Train a run beside the finished ones and move it among them."""
-    from nscaching.cli.progress import TrainingDisplay
+    from nscaching.training.display import TrainingDisplay
     from nscaching.training.train import train
 
     unfinished = out / ".unfinished" / where.name

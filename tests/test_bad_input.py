@@ -97,6 +97,12 @@ def tree(folder):
         ("predict --head a", "Missing from nscaching predict: RUN"),
         ("compare", "say which runs to compare"),
         ("train good.tsv --nope", "Unrecognized options: --nope; see nscaching train --help"),
+        (
+            "train good.tsv --epoch 3",
+            "Unrecognized options: --epoch, 3; did you mean --epochs?; see",
+        ),
+        ("predict run --haed=x", "Unrecognized options: --haed=x; did you mean --head?; see "),
+        ("predct run", "unknown verb 'predct'; known: demo, "),
         ("train good.tsv --nope=3", "Unrecognized options: --nope"),
         ("train good.tsv --conf x.toml", "Unrecognized options: --conf"),
         ("train good.tsv more.tsv", "Unrecognized options: more.tsv"),
@@ -228,7 +234,11 @@ def test_a_bad_configuration(fails, here, text, message):
     [
         ("gone.tsv", "gone.tsv: no such file or folder"),
         ("folder/gone", "folder/gone: no such file or folder"),
-        ("wn18r", "unknown data set 'wn18r'; known: world, wn18, wn18rr, fb15k, fb15k237, fb13; "),
+        (
+            "wn18r",
+            "unknown data set 'wn18r'; known: world, wn18, wn18rr, fb15k, fb15k237, fb13 (did "
+            "you mean wn18rr?); and no file or folder is called so",
+        ),
         ("folder", "folder: holds no train.tsv, train.csv, train.txt, train.nt, train.ttl, "),
     ],
 )
@@ -480,8 +490,8 @@ def test_repeats_and_unseen_names_are_said_once(here, capsys):
     notes = [line for line in err.splitlines() if line.startswith("note: ")]
     assert notes == [
         "note: 10 duplicate triples dropped from train",
-        "note: 1 entities of valid/test are not in train (such as 'new'); they stay in the ranking",
-        "note: 1 relations of valid/test are not in train (such as 'q'); they stay in the ranking",
+        "note: 1 entity of valid/test is not in train (such as 'new'); it stays in the ranking",
+        "note: 1 relation of valid/test is not in train (such as 'q'); it stays in the ranking",
     ]
     assert len(KnowledgeGraph.load("folder").entities) == 10
     main(["evaluate", "new", "--json"])

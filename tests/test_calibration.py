@@ -283,7 +283,7 @@ def run():
 @pytest.mark.parametrize("prior", [None, 0.05])
 def test_predictions_have_the_probabilities_of_their_triples(run, gap, prior):
     asked = {"head": "e3", "relation": "r1", "tail": "e5"} | ({gap: None} if gap else {})
-    got = run.predict(**asked, known="mark", top=99, prior=prior)
+    (got,) = run.predict(**asked, known="mark", top=99, prior=prior, any_type=True).queries
     assert got["prior"] == (run.calibrated().prior if prior is None else prior)
     answers = got["answers"] if gap else [got]
     triples = [
@@ -319,9 +319,9 @@ def test_thresholds_have_probabilities_beside_them(run):
 
 def test_without_validation_there_are_no_probabilities():
     run = Run(random_graph(valid=0), None, new_model("TransE", 12, 3))
-    got = run.predict(head="e1", relation="r1")
+    (got,) = run.predict(head="e1", relation="r1").queries
     assert {answer["probability"] for answer in got["answers"]} == {got["prior"]} == {None}
-    assert run.predict("e1", "r1", "e2")["probability"] is None
+    assert run.predict("e1", "r1", "e2")[0]["probability"] is None
     with pytest.raises(UserError, match="need validation triples"):
         run.probabilities([("e1", "r1", "e2")])
     with pytest.raises(UserError, match="need validation triples"):

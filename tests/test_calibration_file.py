@@ -171,7 +171,7 @@ def test_a_failure_loses_no_run(tmp_path, monkeypatch):
     def fail(*_):
         raise RuntimeError("no")
 
-    monkeypatch.setattr("nscaching.runs.calibration.calibrate", fail)
+    monkeypatch.setattr("nscaching.evaluation.calibrate.calibrate", fail)
     with pytest.warns(UserWarning, match=r"calibration\.json was not written: no|report"):
         run = train(GRAPH, out=tmp_path / "run", **TINY)
     assert Run.load(run.path, "cpu").calibration is None

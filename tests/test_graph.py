@@ -155,10 +155,11 @@ def test_building_drops_and_counts(train, valid, test):
     for name, part in zip(SPLITS, (train, valid, test), strict=True):
         assert list(map(tuple, graph.split(name).tolist())) == list(dict.fromkeys(part))
         dropped = len(part) - len(set(part))
-        note = f"{dropped} duplicate triples dropped from {name}"
+        note = f"{dropped} duplicate triple{'s' * (dropped > 1)} dropped from {name}"
         assert (note in graph.notes) == bool(dropped)
     seen, asked = ({e for h, _, t in part for e in (h, t)} for part in (train, [*valid, *test]))
-    new = [note for note in graph.notes if "entities of valid/test are not in train" in note]
+    kinds = ("entity of valid/test is", "entities of valid/test are")
+    new = [n for n in graph.notes if any(f"{kind} not in train" in n for kind in kinds)]
     assert [note.split()[0] for note in new] == ([str(len(asked - seen))] if asked - seen else [])
     assert len(graph.notes) == len(set(graph.notes))
 
@@ -202,7 +203,8 @@ def test_a_split_that_is_not_given_is_empty():
     graph = KnowledgeGraph.from_arrays(["a", "b"], ["r"], {"train": [(0, 0, 1)]})
     assert graph.valid.shape == graph.test.shape == (0, 3)
     assert repr(graph) == (
-        "KnowledgeGraph(graph: 2 entities, 1 relations, 1 train, 0 valid, 0 test)"
+        "KnowledgeGraph(graph: 2 entities, 1 relation, 1 train, 0 valid, 0 test; "
+        "such as ('a', 'r', 'b'))"
     )
     with pytest.raises(UserError, match="unknown split 'dev'; known: train, valid, test"):
         graph.split("dev")

@@ -206,7 +206,7 @@ def test_what_is_not_in_train_is_counted_and_stays(tmp_path):
     assert graph.entities == ["a", "b", "c", "x", "y"]
     assert graph.notes == [
         "2 entities of valid/test are not in train (such as 'x'); they stay in the ranking",
-        "1 relations of valid/test are not in train (such as 'q'); they stay in the ranking",
+        "1 relation of valid/test is not in train (such as 'q'); it stays in the ranking",
     ]
     assert names(graph, "test") == [("y", "q", "a")]
 
@@ -320,4 +320,4 @@ def test_a_header_is_skipped_and_said(tmp_path: Path) -> None:
 def test_a_triple_in_two_splits_is_kept_and_said(tmp_path: Path) -> None:
     graph = load_graph(fill(tmp_path, {"train.tsv": TRAIN, "valid.tsv": "a\tr\tb\n"}))
     assert len(graph.valid) == 1
-    assert "1 triples of valid/test stand in another split too; they are kept" in graph.notes
+    assert "1 triple of valid/test stands in another split too; it is kept" in graph.notes

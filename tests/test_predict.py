@@ -14,6 +14,12 @@ from nscaching.models import MODELS
 GRAPH = random_graph(entities=12, relations=4, train=90, valid=20, test=20)
 
 
+def ask(graph, model, *question, **options):
+    """Return the answers to one query, as ``--json`` prints them."""
+    (result,) = Run(graph, None, model).predict(*question, **options).queries
+    return result
+
+
 def split_of(triple, graph=GRAPH):
     found = [s for s in ("train", "valid", "test") if triple in all_triples(graph, [s])]
     return found[0] if found else ""
@@ -46,7 +52,7 @@ def test_ranking_is_a_sort_by_score(name, gap, known):
         asked = {"head": f"e{h}", "relation": f"r{r}", "tail": f"e{t}"} | {gap: None}
         expected = brute_force(model, triples, known == "hide")
         for top in (1, 3, 99):
-            got = Run(GRAPH, None, model).predict(**asked, top=top, known=known)
+            got = ask(GRAPH, model, **asked, top=top, known=known, any_type=True)
             assert {part: got[part] for part in asked} == asked
             hidden = sum(bool(split_of(triple)) for triple in triples)
             assert got["known_facts_left_out"] == (hidden if known == "hide" else 0)
@@ -64,15 +70,13 @@ def test_ranking_is_a_sort_by_score(name, gap, known):
 
 def test_everything_is_known():
     graph = graph_of([(0, 0, 0), (0, 0, 1)], [(0, 0, 2)])
-    got = Run(graph, None, new_model("TransE", 3, 1)).predict(head="e0", relation="r0")
+    got = ask(graph, new_model("TransE", 3, 1), head="e0", relation="r0")
     assert (got["answers"], got["known_facts_left_out"]) == ([], 3)
 
 
 def test_a_fact_of_two_splits_is_of_the_first():
     graph = graph_of([(0, 0, 1)], [(0, 0, 1)], [(0, 0, 1), (0, 0, 0)])
-    got = Run(graph, None, new_model("TransE", 2, 1)).predict(
-        head="e0", relation="r0", known="mark"
-    )
+    got = ask(graph, new_model("TransE", 2, 1), head="e0", relation="r0", known="mark")
     assert {a["name"]: a["known"] for a in got["answers"]} == {"e0": "test", "e1": "train"}
 
 
@@ -80,10 +84,8 @@ def test_names_may_be_labels():
     graph = random_graph()
     graph.labels.update({"e3": "Lisbon", "e4": "Madrid"})
     model = new_model("TransE", 12, 3)
-    by_label = Run(graph, None, model).predict(head="lisbon", relation="r1", top=12, known="mark")
-    assert by_label == Run(graph, None, model).predict(
-        head="e3", relation="r1", top=12, known="mark"
-    )
+    by_label = ask(graph, model, head="lisbon", relation="r1", top=12, known="mark")
+    assert by_label == ask(graph, model, head="e3", relation="r1", top=12, known="mark")
     assert by_label["head"] == "Lisbon"
     assert {"e4": "Madrid", "e5": "e5"}.items() <= {
         a["name"]: a["label"] for a in by_label["answers"]
@@ -100,7 +102,7 @@ def test_a_whole_triple_is_judged():
     for h in range(12):
         for r in range(3):
             triple = (h, r, (5 * h + r) % 12)
-            got = Run(graph, None, model).predict(f"e{h}", f"r{r}", f"e{triple[2]}")
+            got = ask(graph, model, f"e{h}", f"r{r}", f"e{triple[2]}")
             assert (got["head"], got["relation"], got["tail"]) == (
                 f"e{h}", f"r{r}", f"e{triple[2]}",
             )  # fmt: skip
@@ -113,7 +115,7 @@ def test_a_whole_triple_is_judged():
 
 
 def test_without_validation_there_is_no_verdict():
-    got = Run(random_graph(valid=0), None, new_model("TransE", 12, 3)).predict("e1", "r1", "e2")
+    got = ask(random_graph(valid=0), new_model("TransE", 12, 3), "e1", "r1", "e2")
     assert got["threshold"] is None
     assert got["plausible"] is None
     assert isinstance(got["score"], float)

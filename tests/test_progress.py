@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nscaching.cli import progress
-from nscaching.cli.progress import Bar, TrainingDisplay
 from nscaching.config import TrainConfig
+from nscaching.training import display as progress
+from nscaching.training.display import Bar, TrainingDisplay
 from nscaching.training.listener import Stage
 
 

@@ -688,13 +688,13 @@ def test_a_reciprocal_run_is_evaluated_by_its_inverses(reciprocal_run):
 def test_a_reciprocal_run_answers_by_its_inverses(reciprocal_run):
     run = Run.load(reciprocal_run, device="cpu")
     for side, asked in ((Side.HEAD, {"tail": "e7"}), (Side.TAIL, {"head": "e7"})):
-        answers = run.predict(relation="r1", **asked, top=40, known="mark")["answers"]
+        answers = run.predict(relation="r1", **asked, top=40, known="mark", any_type=True)
         score = {f"e{e}": slow_score(run.model, side, 7, 1, 7, e).item() for e in range(40)}
-        assert [each["name"] for each in answers] == sorted(score, key=score.get)[::-1]
+        assert [each[side.value] for each in answers] == sorted(score, key=score.get)[::-1]
         assert [each["score"] for each in answers] == pytest.approx(
             sorted(score.values())[::-1], abs=1e-6
         )
-    names = {each["name"] for each in run.predict(head="e1", tail="e2", known="mark")["answers"]}
+    names = {each["relation"] for each in run.predict(head="e1", tail="e2", known="mark")}
     assert names == {"r0", "r1", "r2"}
 
 

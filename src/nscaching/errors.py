@@ -8,6 +8,8 @@ from contextvars import ContextVar
 from pathlib import Path
 
 LONGEST = 1000  # characters of a message
+FEW = 4  # known names that an error lists without a guess
+DIVERGED = "the model gives scores that are not finite: its training diverged"
 
 _on_command_line: ContextVar[bool] = ContextVar("on_command_line", default=False)
 
@@ -59,16 +61,36 @@ def check_bounds(name: str, value: float, least: float, most: float = math.inf) 
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """Build the error for an unknown name: all known names, or of more than 20 the nearest."""
+    """Build the error for an unknown name: all known names, or of more than 20 the nearest.
+
+    If none is near, it names three, to show what names look like.
+    """
     names = list(known)
-    said = f"known: {', '.join(names)}"
-    if len(names) > 20:
-        folded = {n.casefold(): n for n in names}
+    folded = {n.casefold(): n for n in names}
+    if len(names) <= 20:
+        said = f"known: {', '.join(names)}"
+        if len(names) > FEW and (meant := _nearest(name.casefold(), folded)):
+            said += f" (did you mean {folded[meant]}?)"
+    else:
         near = difflib.get_close_matches(name.casefold(), folded, n=5, cutoff=0.5)
         said = f"nearest: {', '.join(folded[n] for n in near)}"
         if not near:
-            said = f"none of the {len(names):,} known is close to it"
+            said = (
+                f"none of the {len(names):,} known is close to it; some are {', '.join(names[:3])}"
+            )
     return UserError(f"unknown {kind} {name!r}; {said}")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is clearly the nearest, or an empty text."""
+    near = difflib.get_close_matches(name, known, n=2, cutoff=0.7)
+    likeness = [difflib.SequenceMatcher(None, each, name).ratio() for each in near]
+    return near[0] if len(near) == 1 or likeness[:1] > likeness[1:] else ""
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return "1 triple" or "2 triples"; ``many`` is a plural that is not formed by an s."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def user_path(path: str | Path) -> Path:

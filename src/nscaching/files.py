@@ -1,26 +1,31 @@
 """Read and write files: whole or not at all, and every failure is one line with the path."""
 
+from __future__ import annotations
+
 import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
 
 from nscaching.errors import UserError, flag, reading
+
+if TYPE_CHECKING:  # what reads a run need not wait for PyTorch
+    from torch import Tensor
 
 PARTIAL = ".partial"
 LINE_LIMIT = 64 << 20  # bytes of a line of JSON; a name has at most 16 MiB
 
-# Names of the number types in safetensors files.
+# Names of the number types in safetensors files. NumPy has all of them but bfloat16.
 DTYPES = {
-    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
-    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
-    torch.uint8: "U8", torch.bool: "BOOL", torch.complex64: "C64",
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
+    "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
+    "uint8": "U8", "bool": "BOOL", "complex64": "C64",
 }  # fmt: skip
 
 
@@ -144,7 +149,8 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
     for name in order:
         tensor = whole[name]
         begin, end = end, end + tensor.nbytes
-        header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape)}
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        header[name] = {"dtype": DTYPES[dtype], "shape": list(tensor.shape)}
         header[name]["data_offsets"] = [begin, end]
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -156,6 +162,8 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
 
 def raw_bytes(tensor: Tensor) -> memoryview:
     """Return the bytes of a contiguous tensor, without a copy."""
+    import torch
+
     if not tensor.numel():
         return memoryview(b"")
     return tensor.reshape(-1).view(torch.uint8).numpy().data
@@ -167,6 +175,32 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     with reading(path, SafetensorError), safe_open(regular_file(path), framework="pt") as file:
         names = list(file.keys())
         return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
+
+
+def map_arrays(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
+    """Return the arrays of a safetensors file and its metadata.
+
+    The arrays are mapped into memory: what nobody uses is never read.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    names = {name: dtype for dtype, name in DTYPES.items() if name != "BF16"}
+    with reading(path, SafetensorError, KeyError):
+        with safe_open(regular_file(path), framework="np") as checked:  # checks the header
+            metadata = checked.metadata() or {}
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(size))
+        header.pop("__metadata__", None)
+        begin = 8 + size
+        data = np.empty(0, np.uint8)
+        if path.stat().st_size > begin:
+            data = np.memmap(path, np.uint8, "r", begin)
+        arrays = {}
+        for name, entry in header.items():
+            part = data[slice(*entry["data_offsets"])]
+            arrays[name] = part.view(np.dtype(names[entry["dtype"]])).reshape(entry["shape"])
+        return arrays, metadata
 
 
 def append_lines(path: Path, values: list[dict[str, Any]]) -> None:

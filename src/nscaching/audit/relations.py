@@ -16,7 +16,7 @@ import numpy as np
 from nscaching.audit.overlaps import LEAST, SAME, Flags, Floats, Overlaps
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import AnswerIndex, Longs, Side
-from nscaching.data.readers.rdf import Prefixes
+from nscaching.data.prefixes import Prefixes
 
 NEARLY = 0.95  # share of heads with one tail, or of triples with one answer, that is nearly all
 

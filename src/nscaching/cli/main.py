@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import difflib
 import io
 import re
 import sys
@@ -94,7 +95,8 @@ def _parse(name: str, words: list[str]) -> Verb:
             cause = cause.__context__
         if cause is not None:  # the error of a dataclass that checks its fields
             raise cause from None
-        raise UserError(f"{_reason(printed.getvalue())}; see nscaching {name} --help") from None
+        reason = _reason(printed.getvalue()) + _meant_flag(name, words, printed.getvalue())
+        raise UserError(f"{reason}; see nscaching {name} --help") from None
     # The parser does not tell a flag with the default value from one that is left out.
     flags = [word[2:].partition("=")[0] for word in words if word.startswith("--")]
     given = [flag.replace("-", "_").removeprefix("no_") for flag in flags]
@@ -103,6 +105,22 @@ def _parse(name: str, words: list[str]) -> Verb:
     if isinstance(parsed, Tune):
         return dataclasses.replace(parsed, given=tuple(n for n in HINTS if n in given))
     return parsed
+
+
+def _meant_flag(name: str, words: list[str], box: str) -> str:
+    """Return a question: which flag of the verb was meant by one that is unknown."""
+    if "Unrecognized options" not in box:
+        return ""
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+        tyro.cli(VERBS[name], prog=f"nscaching {name}", args=["--help"])
+    flags = set(re.findall(r"--[a-z][a-z0-9-]*", shown.getvalue()))
+    for word in words:
+        flag = word.partition("=")[0]
+        if flag.startswith("--") and flag.replace("_", "-") not in flags:
+            near = difflib.get_close_matches(flag, sorted(flags), n=1, cutoff=0.75)
+            return f"; did you mean {near[0]}?" if near else ""
+    return ""
 
 
 def _reason(box: str) -> str:

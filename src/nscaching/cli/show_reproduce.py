@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nscaching.cli.loading import load_graph
-from nscaching.cli.progress import Signals, TrainingDisplay
+from nscaching.cli.progress import Signals, WatchedTraining
 from nscaching.cli.tables import note, print_json, print_table, say
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
@@ -39,7 +39,7 @@ class _Listener(ReproduceListener):
 
     @contextmanager
     def training(self, name: str, config: TrainConfig) -> Iterator[Listener]:
-        with TrainingDisplay(name, config, self.signals, series=True) as display:
+        with WatchedTraining(name, config, self.signals, series=True) as display:
             yield display
 
 

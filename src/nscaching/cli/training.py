@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from nscaching.cli.loading import describe_graph, load_graph
-from nscaching.cli.progress import Signals, TrainingDisplay
+from nscaching.cli.progress import Signals, WatchedTraining
 from nscaching.cli.tables import HEADINGS, cells, note, print_json, print_table, say
 from nscaching.cli.verbs.compare import summary
 from nscaching.cli.verbs.train import Train
@@ -33,7 +33,7 @@ def watched(
 ) -> Run:
     """Train or resume with a progress bar, which ``work`` takes as its listener."""
     name = f"{config.model} {config.sampler}"
-    with Signals() as signals, TrainingDisplay(name, config, signals, left) as display:
+    with Signals() as signals, WatchedTraining(name, config, signals, left) as display:
         run = work(listener=display)
         signals.check(f"stopped; {run.path} is finished")
     return run

@@ -8,9 +8,9 @@ from typing import Any
 
 from optuna.distributions import CategoricalDistribution
 
-from nscaching.cli.progress import Bar
 from nscaching.cli.tables import note, print_json, print_table, say
 from nscaching.config import TrainConfig
+from nscaching.training.display import Bar
 from nscaching.training.listener import Stage
 from nscaching.tuning.result import BEST, PLOT, TRIALS, Trial, Tuning
 from nscaching.tuning.search import Watch

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from nscaching.data.frames import read_columns
 from nscaching.data.index import AnswerIndex, Ids, Side, answer_index, distinct, head_probability
-from nscaching.errors import UserError, unknown
+from nscaching.data.names import NameLookup, refuse_repeats, unseen_notes
+from nscaching.data.prefixes import Prefixes
+from nscaching.errors import UserError, counted, unknown
 
 if TYPE_CHECKING:
     from nscaching.audit import Audit
@@ -59,6 +61,7 @@ class KnowledgeGraph:
     name: str = "graph"
     source: Source = Source()
     labels: dict[str, str] = field(default_factory=dict)
+    prefixes: dict[str, str] = field(default_factory=dict)  # of IRIs, as the data declare them
     labelled: dict[str, Labelled] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     repeats: dict[str, int] = field(default_factory=dict)
@@ -85,6 +88,36 @@ class KnowledgeGraph:
         return load_graph(where, labels, split_seed, literals, progress)
 
     @classmethod
+    def from_triples(
+        cls,
+        triples: Any,  # noqa: ANN401
+        *,
+        valid: Any = None,  # noqa: ANN401
+        test: Any = None,  # noqa: ANN401
+        split_seed: int | None = 0,
+        columns: Sequence[Any] | None = None,
+        entities: Sequence[Any] | None = None,
+        relations: Sequence[Any] | None = None,
+        labels: Mapping[Any, str] | None = None,
+        name: str = "graph",
+    ) -> KnowledgeGraph:
+        """Build a graph from rows (head, relation, tail), an array [n, 3] or a data frame.
+
+        A data frame is of pandas, polars or pyarrow, or a dict of columns: the columns head,
+        relation and tail, or three in this order, or those that ``columns`` names. Names are texts
+        or whole numbers; with ``entities`` and ``relations``, lists of all names, whole numbers are
+        places in the lists. Without ``valid`` and ``test`` the triples are split 90/5/5 by
+        ``split_seed``; None: all of them are for training. ``labels`` are readable names by name.
+        """
+        from nscaching.data.load import graph_of_triples
+
+        given = {"train": triples, "valid": valid, "test": test}
+        given = {split: some for split, some in given.items() if some is not None}
+        readable = {str(key): str(label) for key, label in (labels or {}).items()}
+        names = entities, relations
+        return graph_of_triples(given, split_seed, columns, names, labels=readable, name=name)
+
+    @classmethod
     def from_arrays(
         cls, entities: list[str], relations: list[str], splits: dict[str, Ids], **rest: object
     ) -> KnowledgeGraph:
@@ -100,23 +133,30 @@ class KnowledgeGraph:
                 raise UserError(f"the {split} split holds ids that are out of range")
             clean[split] = distinct(given.astype(np.int32))
             if dropped := len(given) - len(clean[split]):
-                notes.append(f"{dropped:,} duplicate triples dropped from {split}")
+                notes.append(f"{counted(dropped, 'duplicate triple')} dropped from {split}")
                 repeats[split] = dropped
         together = np.concatenate(list(clean.values()))
         if shared := len(together) - len(distinct(together)):
-            what = f"{shared:,} triples of valid/test stand in another split too"
-            notes.append(f"{what}; they are kept")
+            what = counted(shared, "triple of valid/test stands", "triples of valid/test stand")
+            they = "it is" if shared == 1 else "they are"
+            notes.append(f"{what} in another split too; {they} kept")
         graph = cls(entities, relations, **clean, **rest)  # type: ignore[arg-type]
-        graph.notes = [*graph.notes, *notes, *graph._unseen_notes()]
+        held_out = np.concatenate([graph.valid, graph.test])
+        unseen = unseen_notes(entities, relations, graph.train, held_out)
+        graph.notes = [*graph.notes, *notes, *unseen]
         graph.repeats = graph.repeats | repeats
         return graph
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{len(self.split(s)):,} {s}" for s in SPLITS)
-        return (
-            f"KnowledgeGraph({self.name}: {len(self.entities):,} entities, "
-            f"{len(self.relations):,} relations, {sizes})"
-        )
+        entities = counted(len(self.entities), "entity", "entities")
+        names = f"{entities}, {counted(len(self.relations), 'relation')}"
+        example = ""
+        if len(self.train):
+            head, relation, tail = self.train[0]
+            shown = self.label(head), self.relation_label(relation), self.label(tail)
+            example = f"; such as {shown!r}"
+        return f"KnowledgeGraph({self.name}: {names}, {sizes}{example})"
 
     def split(self, name: str) -> Ids:
         """Return the triples of a split by name."""
@@ -230,74 +270,48 @@ class KnowledgeGraph:
     # Names.
 
     def label(self, entity: int) -> str:
-        """Return the readable name of an entity: its label where there is one."""
-        name = self.entities[entity]
-        return self.labels.get(name, name)
+        """Return the readable name of an entity: its label, or else the short form of an IRI."""
+        return self._entity_lookup.shown(entity)
 
     def relation_label(self, relation: int) -> str:
-        """Return the readable name of a relation: its label where there is one."""
-        name = self.relations[relation]
-        return self.labels.get(name, name)
+        """Return the readable name of a relation: its label, or else the short form of an IRI."""
+        return self._relation_lookup.shown(relation)
 
-    def entity_id(self, text: str) -> int:
-        """Find an entity by name, else by label; a UserError names the nearest ones."""
-        return self._entity_lookup.id_of(text)
+    def short(self, name: str) -> str:
+        """Return the short form of an IRI, such as ``brick:Sensor``, or the name as it is."""
+        return self._entity_lookup.short(name)
 
-    def relation_id(self, text: str) -> int:
-        """Find a relation by name, else by label; a UserError names the nearest ones."""
-        return self._relation_lookup.id_of(text)
+    def entity_id(self, name: str | int) -> int:
+        """Find an entity by name, label, short form, local name or id.
+
+        A text in another case serves, if it fits one entity. A UserError names what is near.
+        """
+        return self._entity_lookup.id_of(name)
+
+    def relation_id(self, name: str | int) -> int:
+        """Find a relation, as ``entity_id`` finds an entity."""
+        return self._relation_lookup.id_of(name)
+
+    def triples(self, split: str) -> list[tuple[str, str, str]]:
+        """Return the triples of a split by name, as ``from_triples`` takes them."""
+        e, r = self.entities, self.relations
+        return [(e[head], r[relation], e[tail]) for head, relation, tail in self.split(split)]
+
+    def ids(self, triples: Any) -> Ids:  # noqa: ANN401
+        """Return the ids [n, 3] of triples by name, given as ``from_triples`` takes them."""
+        columns = enumerate(read_columns(triples))
+        return np.stack([self.column_ids(place, column) for place, column in columns], axis=1)
+
+    def column_ids(self, place: int, names: Iterable[str | int]) -> Ids:
+        """Return the ids [n] of names in a column of triples: entities, or relations at place 1."""
+        return (self._relation_lookup if place == 1 else self._entity_lookup).ids_of(names)
 
     @cached_property
     def _entity_lookup(self) -> NameLookup:
-        return NameLookup("entity", "entities", self.entities, self.labels)
+        own = Prefixes(self.prefixes)
+        return NameLookup("entity", "entities", self.entities, self.labels, own)
 
     @cached_property
     def _relation_lookup(self) -> NameLookup:
-        return NameLookup("relation", "relations", self.relations, self.labels)
-
-    def _unseen_notes(self) -> list[str]:
-        held_out = np.concatenate([self.valid, self.test])
-        notes = []
-        kinds = ("entities", self.entities, [0, 2]), ("relations", self.relations, [1])
-        for kind, names, columns in kinds:
-            seen, asked = np.zeros((2, len(names)), dtype=bool)
-            seen[self.train[:, columns]] = True
-            asked[held_out[:, columns]] = True
-            unseen = np.flatnonzero(asked & ~seen)
-            if len(unseen):
-                what = f"{len(unseen):,} {kind} of valid/test are not in train"
-                notes.append(f"{what} (such as {names[unseen[0]]!r}); they stay in the ranking")
-        return notes
-
-
-def refuse_repeats(entities: list[str], relations: list[str], where: str = "") -> None:
-    for kind, names in (("entities", entities), ("relations", relations)):
-        if len(set(names)) < len(names):
-            name = next(name for name, count in Counter(names).items() if count > 1)
-            raise UserError(f"{where}two {kind} have the same name: {name!r}")
-
-
-class NameLookup:
-    """Finds the id of an entity or a relation by what a user types."""
-
-    def __init__(self, kind: str, plural: str, names: list[str], labels: dict[str, str]) -> None:
-        self.kind, self.plural, self.names = kind, plural, names
-        self.shown = [labels.get(name, name) for name in names]
-        self.ids = {name: i for i, name in enumerate(names)}
-        self.folded: dict[str, list[int]] = {}
-        for i, (name, label) in enumerate(zip(names, self.shown, strict=True)):
-            for text in {name.casefold(), label.casefold()}:
-                self.folded.setdefault(text, []).append(i)
-
-    def id_of(self, text: str) -> int:
-        """Return the id by exact name, exact label, or either in another case; in this order."""
-        if text in self.ids:
-            return self.ids[text]
-        same = self.folded.get(text.casefold(), [])
-        same = [i for i in same if self.shown[i] == text] or same
-        if len(same) == 1:
-            return same[0]
-        if same:
-            names = ", ".join(self.names[i] for i in same[:5])
-            raise UserError(f"{len(same)} {self.plural} are labelled {text!r}; say which: {names}")
-        raise unknown(self.kind, text, dict.fromkeys([*self.shown, *self.names]))
+        own = Prefixes(self.prefixes)
+        return NameLookup("relation", "relations", self.relations, self.labels, own)

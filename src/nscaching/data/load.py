@@ -1,11 +1,13 @@
 """Load a KnowledgeGraph: by a known name, from a folder of splits, or from a file to split."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nscaching.data import datasets
+from nscaching.data.frames import number_splits, read_columns
 from nscaching.data.graph import SPLITS, KnowledgeGraph, Source
 from nscaching.data.index import Ids, distinct
 from nscaching.data.negatives import read_named, read_negatives
@@ -14,7 +16,7 @@ from nscaching.data.readers.name_table import NameTable
 from nscaching.data.readers.openke import read_openke_ids, read_openke_labelled, read_openke_names
 from nscaching.data.readers.rdf import RDF_SUFFIXES, RdfReader, is_rdf
 from nscaching.data.readers.table import TABLE_SUFFIXES, file_suffix, read_labels
-from nscaching.errors import UserError, check_bounds, unknown, user_path
+from nscaching.errors import UserError, check_bounds, counted, unknown, user_path
 
 WORLD = Path(__file__).parent / "world"
 LABELS_FILE = "entity_labels.tsv"
@@ -128,17 +130,50 @@ def _read_names(
         file, triples = files["train"], splits["train"]
         if progress is not None:
             progress(f"splitting {file.name}", 0, 1)
-        once = distinct(triples)
-        if dropped := len(triples) - len(once):
-            notes.append(f"{dropped:,} duplicate triples dropped from {file.name}")
-            repeats[file.name] = dropped
-        splits = split_triples(once, split_seed)
-        sizes = " / ".join(f"{len(splits[split]):,}" for split in SPLITS)
-        notes.append(f"split by seed {split_seed} into train / valid / test: {sizes} triples")
+        splits = split_noted(triples, split_seed, file.name, notes, repeats)
     labels = rdf.labels() if any(map(is_rdf, files.values())) else {}
+    prefixes = rdf.prefixes.own
     parts = {"entities": list(entities), "relations": list(relations), "splits": splits}
     parts |= {"labelled": labelled, "repeats": repeats}
-    return parts | {"labels": labels, "notes": notes}
+    return parts | {"labels": labels, "prefixes": prefixes, "notes": notes}
+
+
+def graph_of_triples(
+    given: dict[str, Any],
+    split_seed: int | None,
+    columns: Sequence[Any] | None,
+    names: tuple[Sequence[Any] | None, Sequence[Any] | None],
+    **rest: Any,  # noqa: ANN401
+) -> KnowledgeGraph:
+    """Build a graph from what Python code passes; see ``KnowledgeGraph.from_triples``."""
+    split_alone = split_seed is not None and given.keys() == {"train"}
+    read = {
+        split: read_columns(triples, "triples" if split == "train" else split, columns)
+        for split, triples in given.items()
+    }
+    if not len(read["train"][0]):
+        raise UserError("triples: there are none")
+    entities, relations, splits = number_splits(read, *names)
+    notes, repeats = list[str](), dict[str, int]()
+    if split_alone and split_seed is not None:
+        check_bounds("split_seed", split_seed, 0)
+        splits = split_noted(splits["train"], split_seed, "the triples", notes, repeats)
+    rest |= {"notes": notes, "repeats": repeats}
+    return KnowledgeGraph.from_arrays(entities, relations, splits, **rest)
+
+
+def split_noted(
+    triples: Ids, seed: int, name: str, notes: list[str], repeats: dict[str, int]
+) -> dict[str, Ids]:
+    """Split triples by seed, each once, and note what was done."""
+    once = distinct(triples)
+    if dropped := len(triples) - len(once):
+        notes.append(f"{counted(dropped, 'duplicate triple')} dropped from {name}")
+        repeats[name] = dropped
+    splits = split_triples(once, seed)
+    sizes = " / ".join(f"{len(splits[split]):,}" for split in SPLITS)
+    notes.append(f"split by seed {seed} into train / valid / test: {sizes} triples")
+    return splits
 
 
 def split_triples(triples: Ids, seed: int, share: float = 0.05) -> dict[str, Ids]:

@@ -60,6 +60,27 @@ class Calibration:
         return logistic(self.log_odds(scores, relations, prior))
 
 
+def add_probabilities(
+    calibration: Calibration | None,
+    answers: list[dict[str, Any]],
+    relations: Ids,
+    prior: float | None,
+) -> dict[str, float | None]:
+    """Add the probability to answers that have a score; return the prior. None: not known."""
+    if calibration is None:
+        if prior is not None:
+            what = "there are no validation triples to fit probabilities on"
+            raise UserError(f"{flag('prior')} {prior}: {what}")
+        for answer in answers:
+            answer["probability"] = None
+        return {"prior": None}
+    scores = np.array([answer["score"] for answer in answers])
+    chances = calibration.probabilities(scores, relations, prior)
+    for answer, chance in zip(answers, chances.tolist(), strict=True):
+        answer["probability"] = chance
+    return {"prior": calibration.prior if prior is None else prior}
+
+
 def logistic(odds: Floats) -> Floats:
     return 0.5 + 0.5 * np.tanh(odds / 2)  # which never overflows
 

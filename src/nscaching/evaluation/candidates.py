@@ -38,10 +38,9 @@ def evaluate_relations(
     if filtered:
         h, r, t = np.concatenate([graph.split(s) for s in SPLITS]).T
         index = AnswerIndex.build(h, t, r, len(graph.entities))
-    width = max(model.entity[0].numel(), model.relation[0].numel())
-    piece = max(1, budget // (4 * TEMPORARIES * width))  # (entity pair, relation) at once
+    piece = _pairs_at_once(model, budget)
     ranks = rank_among(
-        lambda heads, tails: _scores(model, heads, tails, piece),
+        lambda heads, tails: relation_scores(model, heads, tails, budget),
         Asked(head, tail, relation, index, model.entity.device),
         Chunks(max(1, piece // model.own_relations)),
         progress,
@@ -55,8 +54,17 @@ def evaluate_relations(
     return {**asked, **counts, **metrics(ranks), "by_relation": by_relation}
 
 
-def _scores(model: Model, head: Tensor, tail: Tensor, piece: int) -> Tensor:
+def _pairs_at_once(model: Model, budget: int) -> int:
+    """Return how many (entity pair, relation) to score at once."""
+    width = max(model.entity[0].numel(), model.relation[0].numel())
+    return max(1, budget // (4 * TEMPORARIES * width))
+
+
+def relation_scores(
+    model: Model, head: Tensor, tail: Tensor, budget: int = ranking.BUDGET
+) -> Tensor:
     """Score every relation between heads [n] and tails [n]: [n, |R|]."""
+    piece = _pairs_at_once(model, budget)
     every = torch.arange(model.own_relations, device=head.device).unsqueeze(0)
     head, tail = head.unsqueeze(1), tail.unsqueeze(1)
     parts = every.split(max(1, piece // len(head)), dim=1)

@@ -8,16 +8,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nscaching.config import check_type
-from nscaching.data.graph import SPLITS, KnowledgeGraph
-from nscaching.data.index import Side
-from nscaching.errors import UserError, check_bounds, flag
-from nscaching.evaluation.calibration import Calibration
+from nscaching.data.frames import Passed
+from nscaching.data.graph import KnowledgeGraph
+from nscaching.data.index import Longs, Side
+from nscaching.errors import check_bounds, flag
+from nscaching.evaluation.answers import Answers, Known, Question, Scored, ask, known_answers
+from nscaching.evaluation.calibration import Calibration, add_probabilities
+from nscaching.evaluation.candidates import relation_scores
 from nscaching.evaluation.classify import fitted_thresholds, score_triples
 from nscaching.evaluation.labelled import has_validation, labelled_triples
-from nscaching.evaluation.ranking import row_by_row
-from nscaching.models import Model, finite
+from nscaching.evaluation.ranking import chunk_size, id_tensor, row_by_row
+from nscaching.evaluation.ranks import Floats
+from nscaching.models import Model
 
-Known = Literal["hide", "mark"]
 By = Literal["cosine", "distance"]
 
 
@@ -31,110 +34,87 @@ class Trained(Protocol):
         """Return what turns scores into probabilities; None without validation triples."""
 
 
+class TorchScores:
+    """The scores of any model."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    @torch.no_grad()
+    def of_entities(self, side: Side, anchor: Longs, relation: Longs) -> Scored:
+        device = self.model.entity.device
+        anchors, relations = id_tensor(anchor, device), id_tensor(relation, device)
+        return _array(self.model.score_all(side, anchors, relations))
+
+    @torch.no_grad()
+    def of_relations(self, head: Longs, tail: Longs) -> Scored:
+        device = self.model.entity.device
+        heads, tails = id_tensor(head, device), id_tensor(tail, device)
+        return _array(relation_scores(self.model, heads, tails))
+
+    def at_once(self) -> int:
+        return chunk_size(self.model)
+
+
+def _array(scores: Tensor) -> Scored:
+    found: Scored = scores.float().cpu().numpy()
+    return found
+
+
 def predict(
     run: Trained,
-    head: str | None = None,
-    relation: str | None = None,
-    tail: str | None = None,
+    head: Passed = None,
+    relation: Passed = None,
+    tail: Passed = None,
     top: int = 10,
     known: Known = "hide",
+    any_type: bool = False,
     prior: float | None = None,
-) -> dict[str, Any]:
+) -> Answers:
     """Rank the answers to a triple with one gap, the most plausible first, or judge a whole triple.
+
+    ``head``, ``relation`` and ``tail`` are a name each, or many: ``predict(frame["head"], "in")``
+    asks a query for each. The entities that the relation has on the asked side in training go
+    first; ``of_relation`` tells them from the others. The entity of the query is no answer if the
+    relation has no loops in training. With ``any_type`` the scores alone decide.
 
     Known facts are left out, or with ``known="mark"`` shown with the split that holds them.
     ``prior`` is that of ``Calibration.probabilities``.
     """
+    question = Question(run.graph, head, relation, tail)
+    if question.gap is None:
+        return _judge(run, question, prior)
+    likely = run.calibrated(), prior
+    return ask(TorchScores(run.model), question, top, known, any_type, likely)
+
+
+def _judge(run: Trained, question: Question, prior: float | None) -> Answers:
     model, graph = run.model, run.graph
-    if (head, relation, tail).count(None) > 1:
-        raise UserError("give at least two of head, relation and tail")
-    check_bounds("top", top, 1)
-    check_type(flag("known"), Known, known)
-    h, t = (None if name is None else graph.entity_id(name) for name in (head, tail))
-    r = None if relation is None else graph.relation_id(relation)
-    query = {
-        "head": None if h is None else graph.label(h),
-        "relation": None if r is None else graph.relation_label(r),
-        "tail": None if t is None else graph.label(t),
-    }
-    if h is not None and r is not None and t is not None:
-        judged = _judge(model, graph, h, r, t)
-        likely = _add_probabilities(run, [judged], [r], prior)
-        return query | judged | likely
-    scores = finite(_scores(model, h, r, t))
-    split_of = known_answers(graph, h, r, t)
-    best = torch.argsort(scores, descending=True, stable=True)[: top + len(split_of)].tolist()
-    if known == "hide":
-        best = [candidate for candidate in best if candidate not in split_of]
-    answers = [
-        {
-            "rank": rank,
-            "name": graph.relations[candidate] if r is None else graph.entities[candidate],
-            "label": graph.relation_label(candidate) if r is None else graph.label(candidate),
-            "score": float(scores[candidate]),
-            "known": split_of.get(candidate, ""),
-        }
-        for rank, candidate in enumerate(best[:top], 1)
-    ]
-    hidden = len(split_of) if known == "hide" else 0
-    relations = best[:top] if r is None else [r] * len(answers)
-    likely = _add_probabilities(run, answers, relations, prior)
-    return query | likely | {"known_facts_left_out": hidden, "answers": answers}
-
-
-def _add_probabilities(
-    run: Trained, answers: list[dict[str, Any]], relations: list[int], prior: float | None
-) -> dict[str, float | None]:
-    """Add the probability to answers that have a score; return the prior. None: not known."""
-    calibration = run.calibrated()
-    if calibration is None:
-        if prior is not None:
-            what = "there are no validation triples to fit probabilities on"
-            raise UserError(f"{flag('prior')} {prior}: {what}")
-        for answer in answers:
-            answer["probability"] = None
-        return {"prior": None}
-    scores = np.array([answer["score"] for answer in answers])
-    chances = calibration.probabilities(scores, np.array(relations, np.int32), prior)
-    for answer, chance in zip(answers, chances.tolist(), strict=True):
-        answer["probability"] = chance
-    return {"prior": calibration.prior if prior is None else prior}
-
-
-@torch.no_grad()
-def _scores(model: Model, h: int | None, r: int | None, t: int | None) -> Tensor:
-    device = model.entity.device
-    head, relation, tail = (torch.tensor([i or 0], device=device) for i in (h, r, t))
-    if r is None:
-        return model.score(head, torch.arange(model.own_relations, device=device), tail).cpu()
-    side, anchor = (Side.HEAD, tail) if h is None else (Side.TAIL, head)
-    return model.score_all(side, anchor, relation)[0].cpu()
-
-
-def known_answers(
-    graph: KnowledgeGraph, h: int | None, r: int | None, t: int | None
-) -> dict[int, str]:
-    """Return the known answers to a triple with one gap, and the split that holds each."""
-    gap = [h, r, t].index(None)
-    given = {column: value for column, value in enumerate((h, r, t)) if value is not None}
-    found: dict[int, str] = {}
-    for split in reversed(SPLITS):  # of several splits, the first one is named
-        triples = graph.split(split)
-        match = np.logical_and(*(triples[:, column] == given[column] for column in given))
-        found |= dict.fromkeys(triples[match, gap].tolist(), split)
-    return found
-
-
-def _judge(model: Model, graph: KnowledgeGraph, h: int, r: int, t: int) -> dict[str, Any]:
-    triple = np.array([[h, r, t]], dtype=np.int32)
-    score = float(score_triples(model, triple)[0])
-    threshold = plausible = None
+    triples = question.ids.T
+    scores = score_triples(model, triples)
+    thresholds = None
     if has_validation(graph):
         fitted = fitted_thresholds(model, labelled_triples(graph, "valid"))
-        threshold = float(fitted.of(triple[:, 1])[0])
-        plausible = score >= threshold
-    known = known_answers(graph, h, r, None).get(t, "")
-    return {"score": score, "known": known, "threshold": threshold, "plausible": plausible}
+        thresholds = fitted.of(triples[:, 1])
+    facts = known_answers(graph, 2, question.ids)
+    rows, queries = [], []
+    for row, (score, known, tail) in enumerate(zip(scores, facts, triples[:, 2], strict=True)):
+        threshold = None if thresholds is None else float(thresholds[row])
+        judgement = {
+            "score": float(score),
+            "known": known.get(int(tail), ""),
+            "threshold": threshold,
+            "plausible": None if threshold is None else bool(score >= threshold),
+        }
+        likely = add_probabilities(run.calibrated(), [judgement], triples[row, 1:2], prior)
+        queries.append(question.labels(row) | judgement | likely)
+        rows += question.rows(row, [judgement])
+    return Answers(rows, queries)
+
+
+def score(run: Trained, triples: Passed) -> Floats:
+    """Return the scores [n] of triples, given as ``KnowledgeGraph.from_triples`` takes them."""
+    return score_triples(run.model, run.graph.ids(triples))
 
 
 def neighbours(run: Trained, name: str, top: int = 10, by: By = "cosine") -> dict[str, Any]:

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from nscaching.data.graph import MAPPING_CLASSES, SPLITS, KnowledgeGraph
 from nscaching.data.index import AnswerIndex, Ids, Side
-from nscaching.errors import Diverged, UserError
+from nscaching.errors import DIVERGED, Diverged, UserError
 from nscaching.evaluation.chunks import Chunks
 from nscaching.evaluation.ranks import Floats, Ranks, Ties, metrics
 from nscaching.kernels import Kernels, Known, choose_kernels
-from nscaching.models import DIVERGED, Model, finite
+from nscaching.models import Model, finite
 
 Device = torch.device | str
 Progress = Callable[[int, int], None]  # receives (queries done, queries in all)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from nscaching.errors import UserError
+from nscaching.errors import DIVERGED, UserError
 
 # Gathered candidate rows [queries, K, D] are scored in pieces of this size: small enough for a
 # processor's cache, large enough that a GPU needs few launches.
@@ -14,8 +14,6 @@ PIECE_BYTES = {"cpu": 2 << 20, "cuda": 1 << 30}
 # Vectors that share one copy of a matrix, at least and at most: fewer would spend the time on
 # copies, more on padding where relations have few vectors.
 LEAST, MOST = 16, 64
-
-DIVERGED = "the model gives scores that are not finite: its training diverged"
 
 MODULI = 0
 """A third norm beside 1 and 2: the sum of the moduli of complex numbers [real | imaginary]."""

@@ -1,13 +1,16 @@
 """The files of probes in a run folder: scores.jsonl, and snapshots of the cache by epoch."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from nscaching.files import PARTIAL, append_lines, read_lines, read_tensors, save_tensors, writing
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SCORES, SNAPSHOTS = "scores.jsonl", "snapshots"
 SNAPSHOT = re.compile(rf"cache-(\d{{6,}})\.safetensors(?:{re.escape(PARTIAL)})?")
@@ -30,7 +33,7 @@ def save_snapshot(folder: Path, epoch: int, cache: Mapping[str, Tensor]) -> None
     save_tensors(folder / SNAPSHOTS / f"cache-{epoch:06d}.safetensors", dict(cache))
 
 
-class Snapshots(Mapping[int, dict[str, Tensor]]):
+class Snapshots(Mapping[int, "dict[str, Tensor]"]):
     """The snapshots in a run folder by epoch; each is read from the disk when used."""
 
     def __init__(self, folder: Path) -> None:

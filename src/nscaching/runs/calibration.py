@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from nscaching.data.graph import KnowledgeGraph
-from nscaching.data.index import Ids
+from nscaching.data.frames import Passed
 from nscaching.errors import UserError, reading
-from nscaching.evaluation.calibrate import calibrate
 from nscaching.evaluation.calibration import Calibration, Floats, from_values, to_values
-from nscaching.evaluation.classify import score_triples
 from nscaching.files import read_text, write_text
 from nscaching.runs.folder import CALIBRATION
 
@@ -30,27 +24,22 @@ def calibrated(run: Run) -> Calibration | None:
 
     None if the graph has no validation triples, true and false ones. Nothing is written.
     """
+    from nscaching.evaluation.calibrate import calibrate
+
     if run.calibration is None:
         run.calibration = calibrate(run.model, run.graph)
     return run.calibration
 
 
-def probabilities(
-    run: Run, triples: Sequence[Sequence[str]] | Ids, prior: float | None = None
-) -> Floats:
-    """Return the probability of each triple [n, 3], given by names or labels, or as an id array.
+def probabilities(run: Run, triples: Passed, prior: float | None = None) -> Floats:
+    """Return the probability [n] of triples, given as ``KnowledgeGraph.from_triples`` takes them.
 
     ``prior`` is the share of true triples among those that are asked; None: as among the
     validation triples and their negatives.
     """
-    ids = triples if isinstance(triples, np.ndarray) else _as_ids(run.graph, triples)
-    fitted, scores = needed(run), score_triples(run.model, ids)
+    ids = run.graph.ids(triples)
+    fitted, scores = needed(run), run.score(ids)
     return fitted.probabilities(scores, ids[:, 1], prior)
-
-
-def _as_ids(graph: KnowledgeGraph, triples: Sequence[Sequence[str]]) -> Ids:
-    rows = [(graph.entity_id(h), graph.relation_id(r), graph.entity_id(t)) for h, r, t in triples]
-    return np.array(rows, dtype=np.int32).reshape(-1, 3)
 
 
 def needed(run: Run) -> Calibration:

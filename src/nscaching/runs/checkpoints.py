@@ -1,16 +1,21 @@
 """Checkpoints: the whole state of a training run in one file with a checksum."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from nscaching import files
 from nscaching.errors import UserError, flag
-from nscaching.kernels.state import State
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from nscaching.kernels.state import State
 
 CHECKPOINTS = "checkpoints"
 CHECKPOINT = re.compile(rf"(\d{{6,}})\.safetensors(?:{re.escape(files.PARTIAL)})?")
@@ -41,6 +46,8 @@ class Checkpoints:
         return sorted(whole, key=lambda file: int(file.stem))
 
     def save(self, state: State) -> Path:
+        from torch import Tensor
+
         with files.writing(self.folder):
             self.folder.mkdir(exist_ok=True)
         before = self.files()

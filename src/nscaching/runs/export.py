@@ -52,6 +52,10 @@ class Vectors:
             if rows.ndim != 2 or rows.dtype != np.float32 or not fits:
                 raise ValueError("names and vectors do not fit")
 
+    def __repr__(self) -> str:
+        shapes = f"{list(self.entity.shape)}, relations {list(self.relation.shape)}"
+        return f"Vectors(entities {shapes})"
+
     def __len__(self) -> int:
         return len(self.entities) + len(self.relations)
 

@@ -1,5 +1,7 @@
 """A run folder on disk: written during training, each file whole or not at all."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re
@@ -7,9 +9,7 @@ import shlex
 import shutil
 import warnings
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from nscaching import files
 from nscaching.config import TrainConfig
@@ -22,6 +22,9 @@ from nscaching.registry import outside_code, refuse_outside_code
 from nscaching.runs import settings
 from nscaching.runs.checkpoints import CHECKPOINT, CHECKPOINTS, Checkpoints
 from nscaching.runs.settings import CONFIG, FORMAT, TRIPLES, VOCABULARY
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # The names of the files.
 METRICS = "metrics.jsonl"
@@ -120,6 +123,15 @@ class RunFolder:
     def finished(self) -> bool:
         """Whether the run has all its files and its final name, and no checkpoints."""
         return has_ended(self.path) and not self.checkpoints.files() and self.path == self.target
+
+    @property
+    def in_use(self) -> bool:
+        """Whether another process is training there."""
+        try:
+            files.FolderLock(self.path).release()
+        except UserError:
+            return True
+        return False
 
     def marks(self) -> dict[str, int]:
         """Sync the files that a checkpoint relies on; return the sizes of the growing ones."""

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from nscaching.data.index import Ids, Side
+from nscaching.data.types import RelationType
 from nscaching.errors import UserError, flag
-from nscaching.evaluation.predict import known_answers
+from nscaching.evaluation.answers import known_answers
 from nscaching.models import finite
 
 if TYPE_CHECKING:
@@ -117,11 +118,12 @@ class CachedQuery:
             "relation": graph.relation_label(relation),
             "tail": None if t is None else graph.label(t),
         }
-        self.known = known_answers(graph, h, relation, t)  # with the split of each
-        _, column = side.query(0, 2)  # of the answer in a triple
-        self.of_relation = set(rows[rows[:, 1] == relation, column].tolist())
-        ids = (np.array([number], np.int32) for number in (anchor, relation))
-        self.key = int(graph.train_index[side].keys(*ids)[0])
+        gap, ids = (0, (0, relation, anchor)) if side is Side.HEAD else (2, (anchor, relation, 0))
+        columns = np.array(ids, dtype=np.int32).reshape(3, 1)
+        self.known = known_answers(graph, gap, columns)[0]  # with the split of each
+        anchors, relations = (np.array([number], np.int32) for number in (anchor, relation))
+        self.of_relation = set(RelationType.of(rows, relation).entities(side).tolist())
+        self.key = int(graph.train_index[side].keys(anchors, relations)[0])
         if self.key < 0:
             raise self._no_key()
 

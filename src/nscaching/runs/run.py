@@ -19,10 +19,11 @@ from nscaching.errors import UserError, flag, unknown
 from nscaching.evaluation.calibration import Calibration
 from nscaching.evaluation.candidates import classify_entities, evaluate_relations
 from nscaching.evaluation.classify import classify, link_entities
-from nscaching.evaluation.predict import neighbours, predict
+from nscaching.evaluation.predict import neighbours, predict, score
 from nscaching.evaluation.ranking import evaluate
 from nscaching.evaluation.ranks import Ranks
 from nscaching.evaluation.reliability import evaluate_calibration
+from nscaching.evaluation.typed import evaluate_typed
 from nscaching.files import save_tensors
 from nscaching.kernels import choose_device
 from nscaching.models import Model, build
@@ -37,7 +38,7 @@ from nscaching.runs.calibration import (
     save_calibration,
 )
 from nscaching.runs.card import write_card
-from nscaching.runs.export import export
+from nscaching.runs.export import Vectors, export, vectors_of
 from nscaching.runs.folder import (
     CACHE,
     CALIBRATION,
@@ -88,7 +89,24 @@ class Run:
     predict = predict
     probabilities = probabilities
     report = report
+    score = score
     write_calibration = save_calibration
+
+    def __repr__(self) -> str:
+        trained = sum("split" not in record for record in self.history)
+        epochs = f"epoch {self.best_epoch} of {trained}" if trained else "not trained here"
+        what = f"{self.config.model} with {self.config.sampler} on {self.graph.name}"
+        result = self.result("test") or self.result("valid")
+        if result is not None:
+            epochs += f"; {result['split']} MRR {result['mrr']:.3f}"
+            epochs += f", Hit@10 {result['hits@10']:.3f}"
+        where = "" if self.path is None else f"; {self.path}"
+        return f"Run({what}, d = {self.config.dim}; {epochs}{where})"
+
+    @property
+    def embeddings(self) -> Vectors:
+        """Names and float32 vectors of entities and relations; row i belongs to name i."""
+        return vectors_of(self.model, self.graph)
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto", trust: bool = False) -> Run:
@@ -135,17 +153,29 @@ class Run:
             return self.path.resolve().name
         return f"{self.graph.name}-{self.config.model}-{self.config.sampler}".lower()
 
-    def evaluate(self, split: str = "test", task: str = "links", **options: Any) -> dict[str, Any]:  # noqa: ANN401
+    def evaluate(
+        self,
+        split: str = "test",
+        task: str = "links",
+        typed: bool = False,
+        **options: Any,  # noqa: ANN401
+    ) -> dict[str, Any]:
         """Rank the entities of a split, or with ``task="relations"`` its relations.
 
         The options are those of ``ranking.evaluate`` and ``candidates.evaluate_relations``. With
         ``task="calibration"``: compare probabilities with the truth; the option is ``prior``.
+        With ``typed`` the report has the ranking in the order of ``predict`` too, by type.
         """
         if task == "calibration":
             return evaluate_calibration(self.model, self.graph, needed(self), split, **options)
         if task not in RANKINGS:
             raise unknown("task", task, (*RANKINGS, "calibration"))
-        return RANKINGS[task](self.model, self.graph, split, **options)
+        if typed and task != "links":
+            raise UserError(f"{flag('typed')} goes with {flag('task')} links")
+        report = RANKINGS[task](self.model, self.graph, split, **options)
+        if typed:
+            report["typed"] = evaluate_typed(self.model, self.graph, split, **options)
+        return report
 
     def classify(
         self,

@@ -6,18 +6,19 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
-import torch
 
 from nscaching import __version__
 from nscaching.config import TrainConfig, check_type, read_toml, write_toml
-from nscaching.data.graph import SPLITS, KnowledgeGraph, Labelled, Source, refuse_repeats
+from nscaching.data.graph import SPLITS, KnowledgeGraph, Labelled, Source
 from nscaching.data.index import Ids
+from nscaching.data.names import refuse_repeats
 from nscaching.errors import UserError, reading
-from nscaching.files import read_tensors, read_text, replacing, save_tensors
+from nscaching.files import map_arrays, read_text, replacing, save_tensors
 from nscaching.probes import ProbeConfig
 
 CONFIG, VOCABULARY, TRIPLES = "config.toml", "vocabulary.json", "triples.safetensors"
 NAMES = {"name": str, "entities": list, "relations": list, "labels": dict, "notes": list}
+NAMES |= {"prefixes": dict}  # which the oldest run folders lack
 
 FORMAT = 1
 """Format of run folders, in the table ``record`` of their configuration; absent in the oldest."""
@@ -40,6 +41,8 @@ def write_config(
 
 def full_record(graph: KnowledgeGraph, record: dict[str, Any]) -> dict[str, Any]:
     """Return a record with versions and data, unless the record has them from an earlier run."""
+    import torch
+
     written = {"nscaching": __version__, "torch": torch.__version__}
     return written | {"format": FORMAT, "data_fingerprint": graph.fingerprint} | record
 
@@ -91,34 +94,38 @@ def read_graph(folder: Path, source: Source) -> KnowledgeGraph:
     vocabulary = folder / VOCABULARY
     with reading(vocabulary):
         names = json.loads(read_text(vocabulary))
+    if isinstance(names, dict):
+        names.setdefault("prefixes", {})
     if not _is_vocabulary(names):
         raise UserError(f"{vocabulary}: not the vocabulary of a run")
     refuse_repeats(names["entities"], names["relations"], f"{vocabulary}: ")
     entities, relations = len(names["entities"]), len(names["relations"])
-    tensors, origins = read_tensors(folder / TRIPLES)
+    arrays, origins = map_arrays(folder / TRIPLES)
 
     def rows(name: str, *bounds: int) -> Ids:
-        tensor = tensors.get(name, torch.empty(0))
+        array = arrays.get(name, np.empty(0))
         if (
-            tensor.dtype != torch.int32
-            or tensor.shape[1:] != (len(bounds),)
-            or not ((tensor >= 0) & (tensor < torch.tensor(bounds))).all()
+            array.dtype != np.int32
+            or array.shape[1:] != (len(bounds),)
+            or not ((array >= 0) & (array < np.array(bounds))).all()
         ):
             raise UserError(f"{folder / TRIPLES}: its {name} triples do not fit the names")
-        return tensor.numpy()
+        return np.array(array)  # the file may change
 
     columns = entities, relations, entities
     splits: dict[str, Any] = {split: rows(split, *columns) for split in SPLITS}
     labelled = {
         split: Labelled(found[:, :3], found[:, 3] == 1, origins.get(split, TRIPLES))
         for split in SPLITS
-        if f"{split}_labelled" in tensors
+        if f"{split}_labelled" in arrays
         for found in [rows(f"{split}_labelled", *columns, 2)]
     }
     return KnowledgeGraph(**names, **splits, source=source, labelled=labelled)
 
 
 def write_graph(folder: Path, graph: KnowledgeGraph) -> None:
+    import torch
+
     names = {name: getattr(graph, name) for name in NAMES}
     text = json.dumps(names, ensure_ascii=False, indent=0)
     (folder / VOCABULARY).write_text(text, encoding="utf-8")
@@ -135,8 +142,9 @@ def _is_vocabulary(value: Any) -> bool:  # noqa: ANN401
         return False
     if not all(isinstance(value[name], kind) for name, kind in NAMES.items()):
         return False
-    labels = value["labels"]
-    texts = [*value["entities"], *value["relations"], *labels, *labels.values(), *value["notes"]]
+    texts = [*value["entities"], *value["relations"], *value["notes"]]
+    for named in (value["labels"], value["prefixes"]):
+        texts += [*named, *named.values()]
     try:
         "".join([value["name"], *texts]).encode()
     except (TypeError, UnicodeEncodeError):  # not texts, or lone surrogates, which JSON may hold

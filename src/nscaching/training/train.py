@@ -34,6 +34,7 @@ def train(
     graph: KnowledgeGraph,
     config: TrainConfig | None = None,
     *,
+    progress: bool = False,
     listener: Listener | None = None,
     probes: ProbeConfig | None = None,
     out: str | Path | None = None,
@@ -46,8 +47,9 @@ def train(
 
     ``settings`` are fields of ``TrainConfig``, such as ``model="TransE", seed=1``, changed from
     ``config``; without ``config`` all others are chosen for the graph. ``model``, ``sampler`` and
-    ``generator`` may also be classes. ``listener`` has the callbacks of the run and
-    may stop the run; ``probes`` says what else is measured.
+    ``generator`` may also be classes. ``progress`` shows a bar with the time left, in a terminal or
+    a notebook. ``listener`` has the callbacks of the run and may stop the run; ``probes`` says what
+    else is measured.
 
     With ``out`` the run folder is written during training, with a checkpoint every
     ``checkpoint_every`` seconds (0: none) for ``resume``. Without ``out``, ``checkpoints`` may name
@@ -59,12 +61,13 @@ def train(
     if folder is not None:
         folder.check_free(overwrite)
     alone = None if checkpoints is None else Checkpoints(user_path(checkpoints))
-    listener, probes = listener or Listener(), probes or ProbeConfig()
+    probes = probes or ProbeConfig()
     if alone is not None and (folder is not None or probes.on):
         raise UserError("checkpoints alone go with no run folder, which has its own, nor probes")
     _check_seconds(checkpoint_every)
     starts, config = _read_starts(graph, config), absolute_starts(config)
     with ExitStack() as held, torch_settings(config.threads):
+        listener = _listener(listener, progress, config, held)
         if folder is not None:
             held.callback(folder.release)
         if alone is not None:
@@ -94,6 +97,7 @@ def train(
 def resume(
     path: str | Path,
     *,
+    progress: bool = False,
     listener: Listener | None = None,
     epochs: int | None = None,
     trust: bool = False,
@@ -111,7 +115,7 @@ def resume(
     to run.
     """
     _check_seconds(checkpoint_every)
-    folder, listener = RunFolder(path), listener or Listener()
+    folder = RunFolder(path)
     with ExitStack() as held:
         held.callback(folder.release)
         folder.reopen()
@@ -122,6 +126,7 @@ def resume(
         config = before.changed(**{name: v for name, v in place.items() if v is not None})
         record, probes = read_record(folder.path / CONFIG), read_probes(folder.path / CONFIG)
         held.enter_context(torch_settings(config.threads))
+        listener = _listener(listener, progress, config, held)
         try:
             graph = folder.read_graph(source)
             for difference in differences(record, graph, config):
@@ -149,6 +154,19 @@ def resume(
                 raise
             more = "free some, or resume where there is more"
             raise UserError(f"{folder.path}: not enough memory to resume: {more}") from error
+
+
+def _listener(
+    given: Listener | None, progress: bool, config: TrainConfig, held: ExitStack
+) -> Listener:
+    """Return the listener of a run: the given one, or a progress bar that ``held`` ends."""
+    if not progress:
+        return given or Listener()
+    if given is not None:
+        raise UserError("progress=True shows a bar by a listener of its own: give one of the two")
+    from nscaching.training.display import TrainingDisplay  # here: training needs no rich
+
+    return held.enter_context(TrainingDisplay(f"{config.model} {config.sampler}", config))
 
 
 def _resume_point(folder: RunFolder, trainer: Trainer) -> str:

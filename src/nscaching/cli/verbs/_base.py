@@ -64,14 +64,17 @@ class AskRun(ABC):
     json: Json = False
 
     def run(self) -> None:
-        from nscaching.runs.run import Run
-
-        run = Run.load(self.path, self.device, self.trust)
+        run = self.load()
         result = self.ask(run)
         if self.json:
             print_json(result)
         else:
             self.show(run, result)
+
+    def load(self) -> Run:
+        from nscaching.runs.run import Run
+
+        return Run.load(self.path, self.device, self.trust)
 
     @abstractmethod
     def ask(self, run: Run) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
@@ -10,6 +10,9 @@ from nscaching.cli.tables import cells, note, print_json, print_table, say
 from nscaching.cli.verbs._base import Json, Where
 from nscaching.cli.verbs.predict import named
 from nscaching.errors import UserError, user_path
+
+if TYPE_CHECKING:
+    from nscaching.data.graph import KnowledgeGraph
 
 WhereOrRun = Annotated[
     Positional[str],
@@ -125,11 +128,11 @@ class Relations:
         columns = ("triples", "heads", "tails")
         rows = [
             [
-                named(each),
+                named(each, graph),
                 *cells(each, *columns),
                 *(f"{each[mean]:.1f}" for mean in ("tails_per_head", "heads_per_tail")),
                 each["class"],
-                _inverse(each),
+                _inverse(each, graph),
             ]
             for each in found
         ]
@@ -159,13 +162,13 @@ class Entities:
         if self.json:
             print_json({"graph": graph.name, **found})
             return
-        rows = [[named(each), *cells(each, "triples")] for each in found["entities"]]
+        rows = [[named(each, graph), *cells(each, "triples")] for each in found["entities"]]
         print_table(["entity", "triples"], rows)
         if more := found["matches"] - len(rows):
             say(f"… and {more:,} more; --top {found['matches']} shows all")
 
 
-def _inverse(relation: dict[str, Any]) -> str:
+def _inverse(relation: dict[str, Any], graph: "KnowledgeGraph") -> str:
     others = [o for o in relation["counterparts"] if o["kind"] == "inverse"]
     itself = ["itself"] if "symmetric" in relation["kinds"] else []
-    return ", ".join([*itself, *(named(o | {"name": o["relation"]}) for o in others[:1])])
+    return ", ".join([*itself, *(named(o | {"name": o["relation"]}, graph) for o in others[:1])])

@@ -12,10 +12,10 @@ from nscaching.cli.verbs.predict import print_answers
 from nscaching.errors import UserError, check_bounds, user_path
 
 # Each has an answer in the test split, which training never sees.
-QUESTIONS: tuple[dict[str, Any], ...] = (
-    {"head": "Madagascar", "relation": "speaks"},
-    {"head": "Lesotho", "relation": "uses_currency"},
-    {"relation": "has_province", "tail": "Mostaganem"},
+QUESTIONS = (
+    ("Madagascar", "speaks", None),
+    ("Lesotho", "uses_currency", None),
+    (None, "has_province", "Mostaganem"),
 )
 
 # The way that is the default, and single negatives with the settings that suit them best on this
@@ -35,30 +35,31 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Compare:
-    """Compare runs: a table, and a plot of validation MRR against time.
+    """Compare runs: a table, and with --plot a plot of validation MRR against time.
 
-    nscaching compare runs/a runs/b
+    nscaching compare runs/a runs/b --plot compare.png
     """
 
     paths: RunPaths
     plot: str = ""
-    """Image to write; empty: compare.png, or the next free name."""
+    """Image to write, such as compare.png; empty: none."""
     overwrite: bool = False
     """Replace the image if it exists."""
     trust: Trust = False
     json: Json = False
 
     def run(self) -> None:
-        from nscaching.files import free_path, refuse_existing
+        from nscaching.files import refuse_existing
         from nscaching.runs.run import Run
 
         if not self.paths:
             raise UserError("say which runs to compare: nscaching compare RUN …")
         runs = [Run.load(path, "cpu", self.trust) for path in self.paths]
-        plot = user_path(self.plot) if self.plot else free_path(Path("compare.png"))
-        refuse_existing(plot, "--plot", self.overwrite)
-        if plot.suffix.lower() not in (".png", ".svg", ".pdf"):
-            raise UserError(f"--plot {plot}: the name must end in .png, .svg or .pdf")
+        plot = user_path(self.plot) if self.plot else None
+        if plot is not None:
+            refuse_existing(plot, "--plot", self.overwrite)
+            if plot.suffix.lower() not in (".png", ".svg", ".pdf"):
+                raise UserError(f"--plot {plot}: the name must end in .png, .svg or .pdf")
         compare(runs, plot, self.json)
 
 
@@ -93,18 +94,20 @@ class Demo:
             config = settings_for(graph, way | {"epochs": min(way["epochs"], self.epochs)})
             note(f"{name}: {describe(config)}")
             runs.append(watched(partial(train, graph, config, out=folder / name), config))
-        answers = [runs[0].predict(**question, top=3, known="mark") for question in QUESTIONS]
+        answers = [
+            runs[0].predict(h, r, t, top=3, known="mark").queries[0] for h, r, t in QUESTIONS
+        ]
         compare(runs, folder / "compare.png", self.json, answers=answers)
         if self.json:
             return
         for answer in answers:
             say("")
-            print_answers(answer)
+            print_answers(answer, runs[0].graph)
         say("", f"run folders: {', '.join(str(run.path) for run in runs)}")
 
 
-def compare(runs: Sequence[Run], plot: Path, as_json: bool, **more: object) -> None:
-    """Draw the validation MRR of runs against time, and print their figures, in JSON with more.
+def compare(runs: Sequence[Run], plot: Path | None, as_json: bool, **more: object) -> None:
+    """Print the figures of runs, in JSON with more, and draw validation MRR against time.
 
     The table has the test metrics, or validation metrics where there is no test.
     """
@@ -113,17 +116,22 @@ def compare(runs: Sequence[Run], plot: Path, as_json: bool, **more: object) -> N
     names = [run.name for run in runs]
     if len(set(names)) < len(names):
         names = [str(run.path) for run in runs]
-    plot_comparison(runs, names, plot)
+    if plot is not None:
+        plot_comparison(runs, names, plot)
     if as_json:
-        print_json({"runs": [summary(run) for run in runs], "plot": str(plot), **more})
+        written = None if plot is None else str(plot)
+        print_json({"runs": [summary(run) for run in runs], "plot": written, **more})
         return
     rows = []
     for name, run in zip(names, runs, strict=True):
         result = run.result("test") or run.result("valid")
         figures = [result["split"], *cells(result)] if result else ["–"] * (1 + len(HEADINGS))
-        rows.append([name, *figures, f"{run.train_seconds:.1f}"])
-    print_table(["run", "split", *HEADINGS.values(), "seconds"], rows)
-    say(f"plot: {plot}")
+        what = run.graph.name, run.config.model, run.config.sampler
+        rows.append([name, *what, *figures, f"{run.train_seconds:.1f}"])
+    headings = ["run", "data", "model", "sampler", "split", *HEADINGS.values(), "seconds"]
+    print_table(headings, rows, words=range(4))
+    if plot is not None:
+        say(f"plot: {plot}")
 
 
 def summary(run: Run) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from nscaching.cli.tables import HEADINGS, cells, print_table, say
+from nscaching.cli.tables import HEADINGS, cells, note, print_table, say
 from nscaching.cli.verbs._base import AskRun, Run
-from nscaching.errors import UserError, as_flag, check_bounds
+from nscaching.errors import UserError, as_flag, check_bounds, counted
 
 PARTS = {"relations": "by_relation", "classes": "by_class"}
 MOST = 12  # relations or classes in a table
@@ -25,6 +25,8 @@ class Evaluate(AskRun):
     """Which triples to rank."""
     raw: bool = False
     """Let other known answers count too."""
+    typed: bool = False
+    """Show beside it the ranking in the order of predict: entities of the relation's type first."""
     ties: Literal["realistic", "optimistic", "pessimistic"] = "realistic"
     """How equal scores rank."""
     memory_mb: int = 512
@@ -38,6 +40,7 @@ class Evaluate(AskRun):
         from nscaching.cli.progress import when_slow
 
         check_bounds("memory_mb", self.memory_mb, 1)
+        _note_unfinished(run)
         if self.task == "calibration":
             return {"run": str(run.path), **self._ask_calibration(run)}
         if self.prior is not None or self.write:
@@ -45,7 +48,7 @@ class Evaluate(AskRun):
             raise UserError(f"{as_flag(one)} goes with --task calibration only")
         options = {"filtered": not self.raw, "ties": self.ties, "budget": self.memory_mb << 20}
         with when_slow(f"ranking {self.split}") as bar:
-            result = run.evaluate(self.split, self.task, progress=bar, **options)
+            result = run.evaluate(self.split, self.task, self.typed, progress=bar, **options)
         return {"run": str(run.path), **result}
 
     def _ask_calibration(self, run: Run) -> dict[str, Any]:
@@ -66,10 +69,16 @@ class Evaluate(AskRun):
         mode = "filtered" if result["filtered"] else "raw"
         what = " relations," if self.task == "relations" else ""
         title = f"{run.name}:{what} {result['split']}, {mode}, {result['ties']} ties"
-        sides = {f"{side} side": values for side, values in result.get("by_side", {}).items()}
-        first = {"all": result, **sides, **result.get("by_class", {})}
+        first = {"all": result}
+        if typed := result.get("typed"):
+            first["all, by type"] = typed
+        first |= {f"{side} side": values for side, values in result.get("by_side", {}).items()}
+        first |= result.get("by_class", {})
         headings = {"triples": "triples", **HEADINGS}
         _print_parts(run, title, headings, first, "relations")
+        if typed:
+            say("by type: the entities that training has on that side of the relation go first")
+            say(f"{typed['outside']:,} of {counted(typed['answers'], 'answer')} are not among them")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +126,22 @@ class Classify(AskRun):
         first[f"baseline: commonest first, {common['label']}"] = common
         _print_parts(run, title, headings, first, "classes")
         if unseen := result["triples_of_unseen_classes"]:
-            say(f"{unseen} triples are of classes that training does not have: counted as wrong")
+            triples = counted(unseen, "triple is", "triples are")
+            say(f"{triples} of classes that training does not have: counted as wrong")
+
+
+def _note_unfinished(run: Run) -> None:
+    """Say which epoch is ranked if the training of the run has not ended."""
+    from nscaching.runs.folder import RunFolder, has_ended, resume_command
+
+    if run.path is None or has_ended(run.path):
+        return
+    trained = sum("split" not in record for record in run.history)
+    state = "is still training" if RunFolder(run.path).in_use else "was interrupted"
+    epochs = f"{trained} of {run.config.epochs} epochs are trained"
+    note(f"note: {run.path} {state}: {epochs}; the parameters are those of epoch {run.best_epoch}")
+    if state == "was interrupted":
+        note(f"note: to resume: {resume_command(run.path)}")
 
 
 def _negatives(found: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 from nscaching.cli.tables import print_json, say
 from nscaching.cli.verbs._base import AskRun, Json, Run, RunPath, Trust
+from nscaching.errors import counted
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class Export:
             sizes = {"entities": entities, "relations": relations}
             print_json({"run": str(run.path), "files": files, **sizes})
         else:
-            say(f"{entities:,} entities and {relations:,} relations: {', '.join(files)}")
+            names = counted(entities, "entity", "entities"), counted(relations, "relation")
+            say(f"{' and '.join(names)}: {', '.join(files)}")
 
 
 @dataclass(frozen=True, kw_only=True)

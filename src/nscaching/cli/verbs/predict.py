@@ -1,13 +1,19 @@
 """The verbs ``predict``, ``neighbours`` and ``inspect``."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from tyro.conf import Positional, arg
 
 from nscaching.cli.tables import LONGEST, cells, print_table, say
 from nscaching.cli.verbs._base import AskRun, Run
+from nscaching.errors import counted
 from nscaching.runs.escaping import shorten
+
+if TYPE_CHECKING:
+    from nscaching.data.graph import KnowledgeGraph
 
 SHORT = 80  # characters of a name in a table of ``inspect``; JSON has all of them
 
@@ -31,14 +37,27 @@ class Predict(AskRun):
     """Leave known facts out, or mark them."""
     prior: float | None = None
     """Share of true triples that probabilities assume; None: that of the validation triples."""
+    any_type: Annotated[bool, arg(name="any")] = False
+    """Rank by score alone, without putting first the entities that the relation has on that side
+    in training; a relation without loops there may lead back to the entity that was asked about."""
+
+    def load(self) -> Run:
+        from nscaching.runs.quick import open_quickly
+
+        whole = self.head and self.relation and self.tail  # judged by figures of validation
+        if self.device == "cuda" or whole:
+            return super().load()
+        quick = open_quickly(self.path, self.trust)  # which predicts as a ``Run`` does
+        return super().load() if quick is None else cast("Run", quick)
 
     def ask(self, run: Run) -> dict[str, Any]:
-        head, relation, tail = self.head or None, self.relation or None, self.tail or None
-        return run.predict(head, relation, tail, self.top, self.known, self.prior)
+        question = self.head or None, self.relation or None, self.tail or None
+        (result,) = run.predict(*question, self.top, self.known, self.any_type, self.prior).queries
+        return result
 
     def show(self, run: Run, result: dict[str, Any]) -> None:
         if "answers" in result:
-            print_answers(result)
+            print_answers(result, run.graph)
             return
         judgement = f"score {result['score']:.3f}"
         if result["probability"] is not None:
@@ -70,7 +89,9 @@ class Neighbours(AskRun):
 
     def show(self, run: Run, result: dict[str, Any]) -> None:
         near = result["neighbours"]
-        rows = [[f"{each['rank']}. {named(each)}", f"{each[self.by]:.4f}"] for each in near]
+        rows = [
+            [f"{each['rank']}. {named(each, run.graph)}", f"{each[self.by]:.4f}"] for each in near
+        ]
         print_table([f"nearest to {result['label']}", self.by], rows)
 
 
@@ -111,27 +132,41 @@ class Inspect(AskRun):
             say(f"{side}: how many of them are {of_relation}")
         else:
             (only,) = epochs
-            rows = [[named(e, SHORT), f"{e['score']:.3f}", e["known"]] for e in only["entities"]]
+            rows = [
+                [named(e, run.graph, SHORT), f"{e['score']:.3f}", e["known"]]
+                for e in only["entities"]
+            ]
             print_table([f"{query} at epoch {only['epoch']}", "score", "known"], rows)
             known = f"{only['known']} of them make known triples"
             counts = f"{known}, {only['of_relation']} are {of_relation}"
-            say(f"{only['distinct']} entities in {only['slots']} slots; {counts}")
+            entities = counted(only["distinct"], "entity", "entities")
+            say(f"{entities} in {counted(only['slots'], 'slot')}; {counts}")
         if others := sorted(set(result["recorded"]) - {e["epoch"] for e in epochs}):
             recorded = ", ".join(map(str, others))
             say(f"other recorded epochs: {recorded}; --sample 5 shows all together")
 
 
-def print_answers(result: dict[str, Any]) -> None:
-    likely = any(answer["probability"] is not None for answer in result["answers"])
+def print_answers(result: dict[str, Any], graph: KnowledgeGraph) -> None:
+    answers = result["answers"]
+    likely = any(answer["probability"] is not None for answer in answers)
     figures = ["score", "probability"] if likely else ["score"]
+    headings = [asked(result), *figures, "known"]
     rows = [
-        [f"{answer['rank']}. {named(answer)}", *cells(answer, *figures), answer["known"]]
-        for answer in result["answers"]
+        [f"{answer['rank']}. {named(answer, graph)}", *cells(answer, *figures), answer["known"]]
+        for answer in answers
     ]
-    print_table([asked(result), *figures, "known"], rows)
+    others = [not answer.get("of_relation", True) for answer in answers]
+    if any(others):
+        headings.append("type")
+        rows = [[*row, "other" * other] for row, other in zip(rows, others, strict=True)]
+    print_table(headings, rows)
     _say_prior(result)
-    if result["known_facts_left_out"]:
-        say(f"{result['known_facts_left_out']} known facts left out; --known mark shows them")
+    if any(others):
+        side = "head" if result["head"] is None else "tail"
+        say(f"other: never a {side} of {shorten(result['relation'], SHORT)} in training")
+    if hidden := result["known_facts_left_out"]:
+        them = "it" if hidden == 1 else "them"
+        say(f"{counted(hidden, 'known fact')} left out; --known mark shows {them}")
 
 
 def _say_prior(result: dict[str, Any]) -> None:
@@ -144,11 +179,11 @@ def asked(result: dict[str, Any], longest: int = LONGEST) -> str:
     return f"({', '.join(parts)})"
 
 
-def named(entity: dict[str, Any], longest: int = LONGEST) -> str:
-    """Return the label of an entity, with its name where the label hides it."""
+def named(entity: dict[str, Any], graph: KnowledgeGraph, longest: int = LONGEST) -> str:
+    """Return the label of an entity, with its name in short where the label hides it."""
     name, label = entity["name"], entity["label"]
     plain = label == name or is_short_form(label, name)
-    return shorten(label, longest) + ("" if plain else f" ({shorten(name, longest)})")
+    return shorten(label, longest) + ("" if plain else f" ({shorten(graph.short(name), longest)})")
 
 
 def is_short_form(label: str, name: str) -> bool:

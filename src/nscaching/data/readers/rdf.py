@@ -2,10 +2,8 @@
 
 import itertools
 import re
-import tomllib
 from array import array
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from nscaching.data.index import Ids
+from nscaching.data.prefixes import Prefixes
 from nscaching.data.readers.blocks import CONTROL, LINE_LIMIT, Progress, filled_lines, read_blocks
 from nscaching.data.readers.name_table import NameTable
 from nscaching.data.readers.table import file_suffix
-from nscaching.errors import UserError, flag
+from nscaching.errors import UserError, counted, flag
 
 FORMATS = {".nt": "N_TRIPLES", ".ttl": "TURTLE", ".nq": "N_QUADS"}
 RDF_SUFFIXES = tuple(FORMATS)
 NOT_READ = (".rdf", ".owl", ".xml", ".trig", ".jsonld", ".n3")
-WELL_KNOWN = tomllib.loads(Path(__file__).with_name("prefixes.toml").read_text(encoding="utf-8"))
 LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
 
 # The parser gives random names to the nodes that Turtle leaves without a name.
@@ -42,7 +40,7 @@ class RdfReader:
     def __init__(self, entities: NameTable, relations: NameTable, literals: bool = False) -> None:
         self.entities, self.relations, self.literals = entities, relations, literals
         self.notes: list[str] = []
-        self._prefixes = Prefixes()
+        self.prefixes = Prefixes()
         self._texts: dict[str, tuple[int, str]] = {}  # name → (rank, text) of its best label
         self._anonymous: dict[str, str] = {}
 
@@ -77,7 +75,7 @@ class RdfReader:
                 ids.append(self.entities[self._name(ox, quad.subject, suffix)])
                 ids.append(self.relations[predicate])
                 ids.append(self.entities[name])
-            self._prefixes.add(parser.prefixes)
+            self.prefixes.add(parser.prefixes)
         except SyntaxError as error:
             raise UserError(f"{path}:{stream.line_of(error.lineno)}: {_reason(error)}") from None
         except MemoryError as error:
@@ -101,13 +99,13 @@ class RdfReader:
         return {
             name: text
             for name in itertools.chain(self.entities, self.relations)
-            if (text := self._texts.get(name, (0, ""))[1] or self._prefixes.shorten(name)) != name
+            if (text := self._texts.get(name, (0, ""))[1] or self.prefixes.shorten(name)) != name
         }
 
     def line_naming(self, path: Path, name: str) -> int | None:
         """Return the number of the first line of a file, read before, that spells a name."""
         whole = name if name.startswith(("_:", '"')) else f"<{name}>"
-        short = re.compile(rf"(?<![\w:<]){re.escape(self._prefixes.shorten(name))}(?![\w:/#-])")
+        short = re.compile(rf"(?<![\w:<]){re.escape(self.prefixes.shorten(name))}(?![\w:/#-])")
         for number, line in filled_lines(path, read_blocks(path)):
             if whole in line or short.search(line):
                 return number
@@ -133,43 +131,16 @@ class RdfReader:
         if literals := count["literals"]:
             texts = count["labels"]
             labels = f" ({texts:,} rdfs:label are used as labels)" if texts else ""
-            what = f"{literals:,} triples with a literal were left out{labels}"
+            triples = counted(literals, "triple with a literal was", "triples with a literal were")
+            what = f"{triples} left out{labels}"
             self.notes.append(f"{file}: {what}; {flag('literals')} takes them")
         if quoted := count["quoted"]:
-            self.notes.append(f"{file}: {quoted:,} statements about triples were left out")
+            statements = counted(
+                quoted, "statement about a triple was", "statements about triples were"
+            )
+            self.notes.append(f"{file}: {statements} left out")
         if graphs > 1:
             self.notes.append(f"{file}: the names of its {graphs:,} graphs were dropped")
-
-
-class Prefixes:
-    """IRIs as people read them: ``dbr:Berlin`` for http://dbpedia.org/resource/Berlin.
-
-    By the prefixes of the files themselves, then by the well-known ones.
-    """
-
-    def __init__(self) -> None:
-        self._own: dict[str, str] = {}
-        self.add({})
-
-    def add(self, prefixes: Mapping[str, str]) -> None:
-        """Add the prefixes that a file declares; a prefix that was declared before stays."""
-        self._own = {**prefixes, **self._own}
-        known = WELL_KNOWN | self._own  # the declarations of a file go first
-        own_last = sorted(known, key=lambda prefix: prefix in self._own)
-        self._by_namespace = {known[prefix]: prefix for prefix in own_last if known[prefix]}
-
-    def shorten(self, name: str) -> str:
-        """Return ``prefix:rest`` for an IRI (or the type of a literal), or the name as it is."""
-        if name.startswith('"'):
-            text, mark, kind = name.rpartition("^^<")
-            return f"{text}^^{self.shorten(kind[:-1])}" if mark and name.endswith(">") else name
-        end = len(name) - 1
-        while (end := max(name.rfind(mark, 0, end) for mark in "/#:_-") + 1) > 0:
-            prefix = self._by_namespace.get(name[:end])
-            if prefix is not None:
-                return f"{prefix}:{name[end:]}"
-            end -= 1
-        return name
 
 
 class _Stream:

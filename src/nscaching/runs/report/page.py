@@ -162,7 +162,8 @@ def _example(run: Run, side: Side, triple: list[int], rank: float) -> dict[str, 
     graph, (head, relation, tail) = run.graph, triple
     anchor, answer = side.query(head, tail)
     given: dict[str, Any] = {"head" if side is Side.TAIL else "tail": graph.entities[anchor]}
-    found = run.predict(**given, relation=graph.relations[relation], top=TOP, known="mark")
+    given["relation"] = graph.relations[relation]
+    found = run.predict(**given, top=TOP, known="mark", any_type=True).queries[0]
     place = 0
     for one in found["answers"]:
         one["right"] = one["name"] == graph.entities[answer]

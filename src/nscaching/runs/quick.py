@@ -1,0 +1,58 @@
+"""A run folder that is only asked for answers: opened without the import of PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from nscaching.data.frames import Passed
+from nscaching.data.graph import KnowledgeGraph
+from nscaching.errors import UserError
+from nscaching.evaluation.answers import Answers, Known, Question, Scores, ask
+from nscaching.evaluation.calibration import Calibration
+from nscaching.evaluation.numpy_scores import numpy_scores
+from nscaching.files import map_arrays
+from nscaching.runs.calibration import read_calibration
+from nscaching.runs.folder import CALIBRATION, MODEL, RunFolder
+
+
+@dataclass(frozen=True, eq=False)
+class QuickRun:
+    """A run that fills gaps, as ``Run.predict`` does."""
+
+    graph: KnowledgeGraph
+    scores: Scores
+    calibration: Calibration | None
+
+    def predict(
+        self,
+        head: Passed = None,
+        relation: Passed = None,
+        tail: Passed = None,
+        top: int = 10,
+        known: Known = "hide",
+        any_type: bool = False,
+        prior: float | None = None,
+    ) -> Answers:
+        question = Question(self.graph, head, relation, tail)
+        return ask(self.scores, question, top, known, any_type, (self.calibration, prior))
+
+
+def open_quickly(path: str | Path, trust: bool = False) -> QuickRun | None:
+    """Open a run folder, or return None where ``Run.load`` has to: it also says what is wrong."""
+    folder = RunFolder(path)
+    source, config = folder.read_config(trust)
+    graph = folder.read_graph(source)
+    folder.read_history()  # a damaged run is refused here too
+    try:
+        arrays, about = map_arrays(folder.path / MODEL)
+    except UserError:
+        return None
+    scores, epoch = numpy_scores(config, graph, arrays), about.get("epoch", "")
+    if scores is None or not epoch.isdecimal():
+        return None
+    file = folder.path / CALIBRATION
+    calibration = read_calibration(file, len(graph.relations), int(epoch))
+    if calibration is None and (len(graph.valid) or "valid" in graph.labelled):
+        return None  # to fit one, triples are scored
+    return QuickRun(graph, scores, calibration)

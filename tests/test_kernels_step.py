@@ -40,6 +40,7 @@ from nscaching.kernels.losses import LOGISTIC_ZERO
 from nscaching.models import MODELS, Form
 from nscaching.training.trainer import Trainer
 
+LITTLE = "nscaching.kernels.cpu.threads.LITTLE"  # below it one thread makes all of a loop
 ROUNDING = 1e-5  # of a gradient; below it Adam makes whole steps of what is rounding alone
 # On CPUs torch makes the queries of these models; on GPUs they learn by autograd.
 QUERIED = ["ANALOGY", "HolE", "RESCAL", "RotatE", "SimplE", "TransM"]
@@ -451,7 +452,8 @@ def test_where_torch_makes_the_queries():
 
 
 @pytest.mark.parametrize("name", QUERIED)
-def test_threads_of_torch_do_not_change_a_step(name):
+def test_threads_of_torch_do_not_change_a_step(name, monkeypatch):
+    monkeypatch.setattr(LITTLE, 0)
     found = []
     for count in (1, 2, 3):
         model = new_model(name, 31, 3, 50)
@@ -470,7 +472,8 @@ def test_threads_of_torch_do_not_change_a_step(name):
 @models
 @pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize("objective", ["margin", "shifted"])  # of one negative and, in form, many
-def test_threads_do_not_change_a_step(twin, name, rows, objective):
+def test_threads_do_not_change_a_step(twin, name, rows, objective, monkeypatch):
+    monkeypatch.setattr(LITTLE, 0)
     found = []
     for count in (1, 2):
         model = new_model(name, 31, 3, 20)

@@ -167,11 +167,11 @@ class NumbaLearner(CompiledLearner):
         if is_entity and self.projection:
             shift, g_shift = self.shift, self.g_shift
             projection = [part.numpy() for part in self.table_and_moments(self.projection)]
-        squares = np.zeros(group[0])
+        squares, rows = np.zeros(group[0]), group[0] if rows_only else len(self.tables[name])
         self.threads.run(
-            adam.update, group[0] if rows_only else len(self.tables[name]),
-            name in self.unit, *group, gradients, g_shift, rows_only, size, root, decay,
-            *self.table_and_moments(name), self.vectors[name], *projection, shift, moved, squares,
+            adam.update, rows, name in self.unit, *group, gradients, g_shift, rows_only,
+            size, root, decay, *self.table_and_moments(name), self.vectors[name],
+            *projection, shift, moved, squares, numbers=rows * gradients.shape[1],
         )  # fmt: skip
         return float(squares.sum())  # in one order, with any number of threads
 

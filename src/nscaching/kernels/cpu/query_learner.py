@@ -39,13 +39,13 @@ class NumbaQueries(QueryLearner, NumbaLearner):
     def ask(self, asked: Asked) -> tuple[Tensor, TakeBack]:
         n, how, tables = len(asked.anchor), (self.kind, asked.of_heads), (self.rows, self.relations)
         ends, query = (asked.anchor, asked.relation), self.own_room("query", n, self.rows.shape[1])
-        self.threads.run(queries.ask, n, *how, *tables, *ends, query)
+        self.threads.run(queries.ask, n, *how, *tables, *ends, query, numbers=query.numel())
 
         def take_back(by_query: Tensor) -> None:
             strengths = float(self.learning.cubes), asked.share
             self.threads.run(
                 queries.ask_back, n, *how, *strengths, *tables, *ends,
-                by_query, self.given[-n:], self.g_relation,
+                by_query, self.given[-n:], self.g_relation, numbers=query.numel(),
             )  # fmt: skip
             self.by_relation.append((asked.relation.numpy(), self.g_relation[:n]))
 
@@ -84,6 +84,7 @@ class NumbaQueries(QueryLearner, NumbaLearner):
             loops.contrast, len(batch), *self.how, learning.objective == "margin",
             learning.margin, shift, negatives.adversarial, LOGISTIC_ZERO, learning.cubes > 0,
             self.weights, *self.met, self.loss, self.teaching, *self.pulled,
+            numbers=self.candidates.numel() * self.rows.shape[1],
         )  # fmt: skip
         self._learn()
 
@@ -136,6 +137,7 @@ class NumbaQueries(QueryLearner, NumbaLearner):
         self.threads.run(
             queries.by_entity, places, FORMS[self.model.form], self.model.metric, self.rows,
             self.queries, self.given, self.by_candidate, *group, self.g_entity,
+            numbers=places * self.rows.shape[1],
         )  # fmt: skip
         each = np.arange(group[0] + 1)  # the u-th entity's gradient is the u-th
         self.steps += 1

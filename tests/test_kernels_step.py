@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from helpers import (
     SLOW,
     TINY,
+    TWINS,
     fast_twins,
     for_twins,
     new_kernels,
@@ -338,8 +339,10 @@ def test_parameters_changed_from_outside(twin, name):
     torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)
 
 
-@twins
-@models
+@pytest.mark.parametrize(
+    ("twin", "name"),
+    [(twin, name) for twin in TWINS for name in COMPILED if twin == "numba" or name not in QUERIED],
+)
 def test_reload_rebuilds_the_rows_that_kernels_score_by(twin, name):
     model = new_model(name, 9, 2, 9, 2)
     learner = new_kernels(twin).learner(model, Learning("logistic", 5.0, 0.01, 0.0))

@@ -32,6 +32,12 @@ def _many() -> None:
     learner.step(batch, negatives, torch.zeros(4, dtype=torch.float64))
 
 
+def _queries() -> None:
+    model = new_model("RotatE")
+    learner = new_kernels("numba").learner(model, LEARNING)
+    learner.step(*random_steps(model, [2])[0], torch.zeros(4, dtype=torch.float64))
+
+
 def _refresh_and_rank() -> None:
     kernels, graph = new_kernels("numba"), random_graph()
     case = one_case(batch=2, name="TransD")
@@ -49,7 +55,7 @@ def compile_together(folder: Path) -> None:
     if workers == 1:
         return  # what is needed compiles when it is
     # Two shares that take about as long.
-    for share in [[_step], [_refresh_and_rank, _many]][worker::workers]:
+    for share in [[_step, _queries], [_refresh_and_rank, _many]][worker::workers]:
         for part in share:
             part()
     (folder / f"compiled-{worker}").touch()

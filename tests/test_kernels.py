@@ -344,7 +344,7 @@ def test_a_run_is_the_same_on_every_path(twin, name, optimizer):
     [
         (twin, name)
         for twin in TWINS
-        for name in (["TransD"] if twin in SLOW else ["TransE", "TransD", "ComplEx"])
+        for name in (["TransD"] if twin in SLOW else ["TransE", "TransD", "ComplEx", "RotatE"])
     ],
 )
 def test_the_same_seed_gives_the_same_run_bit_for_bit(twin, name):

@@ -34,7 +34,7 @@ from nscaching.kernels.learner import AutogradLearner
 from nscaching.kernels.softmax import SoftmaxLearner
 from nscaching.kernels.softmax_step import SoftmaxStep
 from nscaching.models.bilinear import DistMult
-from test_kernels_step import OPTIMIZERS, new_sums, parameters
+from test_kernels_step import LITTLE, OPTIMIZERS, new_sums, parameters
 
 GRAPH = random_graph(entities=14, relations=3, train=60)
 ROUNDING = 1e-5  # of a gradient; below it optimizers make whole steps of what is rounding alone
@@ -343,6 +343,7 @@ def test_a_run_goes_on_from_a_checkpoint_bit_for_bit(twin, name):
 )
 def test_threads_do_not_change_a_step(name, norm, optimizer, monkeypatch):
     monkeypatch.setattr(softmax_learner, "BLOCK", 32)
+    monkeypatch.setattr(LITTLE, 0)
     graph = random_graph(entities=70, relations=4, train=400)
     model = model_of(name, norm, 106, graph=graph)
     found = []

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from helpers import (
     SLOW,
     TINY,
+    TWINS,
     fast_twins,
     for_twins,
     new_kernels,
@@ -32,25 +33,31 @@ from nscaching import TrainConfig
 from nscaching.data.index import Side
 from nscaching.kernels import Kernels, Learning
 from nscaching.kernels.batch import Negatives
-from nscaching.kernels.codes import KINDS
+from nscaching.kernels.codes import GIVEN, KINDS
+from nscaching.kernels.cpu.learner import NumbaLearner
+from nscaching.kernels.cpu.query_learner import NumbaQueries
 from nscaching.kernels.learner import AutogradLearner, cubes
 from nscaching.kernels.losses import LOGISTIC_ZERO
-from nscaching.models import Form
+from nscaching.models import MODELS, Form
 from nscaching.training.trainer import Trainer
 
+LITTLE = "nscaching.kernels.cpu.threads.LITTLE"  # below it one thread makes all of a loop
 ROUNDING = 1e-5  # of a gradient; below it Adam makes whole steps of what is rounding alone
-COMPILED = sorted(kind.__name__ for kind in KINDS)  # the others learn by autograd
+# On CPUs torch makes the queries of these models; on GPUs they learn by autograd.
+QUERIED = ["ANALOGY", "HolE", "RESCAL", "RotatE", "SimplE", "TransM"]
+COMPILED = [*sorted(kind.__name__ for kind in KINDS), *QUERIED]
 OPTIMIZERS: dict[str, dict[str, bool]] = {
     "adam": {},
     "row-adam": {"rows": True},
     "adagrad": {"adagrad": True},
 }
 models = pytest.mark.parametrize("name", COMPILED)
-# Products know no norm.
+# Products know no norm. Weighted sums of signs (TransM, L1) cancel to zero but for rounding.
 NORMED = [
-    (kind.__name__, norm)
-    for kind in KINDS
-    for norm in ((1, 2) if kind.family == "translational" else (1,))
+    (name, norm)
+    for name in COMPILED
+    for norm in ((1, 2) if MODELS.get(name).family == "translational" else (1,))
+    if (name, norm) != ("TransM", 1)
 ]
 kinds = pytest.mark.parametrize(("name", "norm"), NORMED)
 
@@ -143,7 +150,7 @@ def test_steps_agree(twin, kind, objective, optimizer, weight_decay, margin, siz
 
 @for_twins(
     8,
-    name=["DistMult", "ComplEx"],
+    name=[name for name in COMPILED if MODELS.get(name).family == "semantic"],
     objective=["margin", "logistic"],
     optimizer=st.sampled_from(sorted(OPTIMIZERS)),
     cubes=st.sampled_from([0.01, 0.3]),
@@ -160,8 +167,9 @@ def test_steps_with_penalised_cubes_agree(twin, name, objective, optimizer, cube
     same_steps(twin, model, learning, itertools.chain([first], clear))
 
 
+# Of RotatE's moduli, rounding decides more numbers in autograd's steps.
 @fast_twins
-@kinds
+@pytest.mark.parametrize(("name", "norm"), [kind for kind in NORMED if kind != ("RotatE", 1)])
 def test_large_steps_agree(twin, name, norm):
     """No gradient is lost where thousands of rows move at once.
 
@@ -207,8 +215,9 @@ SPECIAL = [
 @pytest.mark.parametrize("objective", ["margin", "logistic"])
 def test_special_triples(twin, name, norm, objective):
     learning = Learning(objective, 5.0, 0.01, 0.0)
+    dim = 4 if name == "RotatE" else 9  # whose scores are twice as far from zero
     for rows in SPECIAL:
-        some = (new_model(name, 6, 2, 9, norm, seed) for seed in range(20))
+        some = (new_model(name, 6, 2, dim, norm, seed) for seed in range(20))
         model = next(model for model in some if is_clear(model, learning, *triples(*rows)))
         same_steps(twin, model, learning, [triples(*rows)])
 
@@ -302,6 +311,8 @@ def test_vectors_of_zeros(twin, name, which):
     for key, table in parameters(model).items():
         # Gradients of 1e24, as here, do not fit the whole numbers that Triton's sums are kept in.
         wild = (twin, name, which) == ("triton", "TransD", "entity")
+        # How far what is turned lies from zero does not depend on the angle: rounding decides.
+        wild |= (name, which) == ("RotatE", "entity")
         expected = table if not wild else parameters(twin_model)[key].clamp(-10, 10)
         torch.testing.assert_close(parameters(twin_model)[key], expected, rtol=0, atol=1e-4)
 
@@ -328,8 +339,10 @@ def test_parameters_changed_from_outside(twin, name):
     torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)
 
 
-@twins
-@models
+@pytest.mark.parametrize(
+    ("twin", "name"),
+    [(twin, name) for twin in TWINS for name in COMPILED if twin == "numba" or name not in QUERIED],
+)
 def test_reload_rebuilds_the_rows_that_kernels_score_by(twin, name):
     model = new_model(name, 9, 2, 9, 2)
     learner = new_kernels(twin).learner(model, Learning("logistic", 5.0, 0.01, 0.0))
@@ -426,11 +439,44 @@ def test_adam_goes_on_moving_rows_without_a_gradient(path, name):
     assert found == [[0, 1, 2, 3, 4], [0, 1, 2]]
 
 
+def test_where_torch_makes_the_queries():
+    model, learning = new_model("TransD"), Learning("margin", 4.0, 0.01, 0.0)
+    assert type(new_kernels("numba").learner(model, learning)) is NumbaLearner
+    for name in COMPILED:
+        if name not in ("TransH", "TransD"):
+            learner = new_kernels("numba").learner(new_model(name), learning)
+            assert isinstance(learner, NumbaQueries)
+            assert (learner.kind == GIVEN) == (name in QUERIED)
+    for other in ("TransR", "TranSparse", "ManifoldE"):
+        learner = new_kernels("numba").learner(new_model(other), learning)
+        assert isinstance(learner, AutogradLearner)
+    wide = new_kernels("numba").learner(new_model("RESCAL", dim=91), learning)
+    assert isinstance(wide, AutogradLearner)
+
+
+@pytest.mark.parametrize("name", QUERIED)
+def test_threads_of_torch_do_not_change_a_step(name, monkeypatch):
+    monkeypatch.setattr(LITTLE, 0)
+    found = []
+    for count in (1, 2, 3):
+        model = new_model(name, 31, 3, 50)
+        with threads(count):
+            learner = new_kernels("numba").learner(model, Learning("margin", 5.0, 0.01, 0.003))
+            sums = new_sums()
+            for batch, negatives in random_steps(model, [700, 7, 700]):
+                learner.step(batch, negatives, sums)
+            assert torch.get_num_threads() == count
+        found.append([*parameters(model).values(), sums])
+    for other in found[1:]:
+        assert all(map(torch.equal, found[0], other))
+
+
 @fast_twins  # an interpreter has one thread
 @models
 @pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize("objective", ["margin", "shifted"])  # of one negative and, in form, many
-def test_threads_do_not_change_a_step(twin, name, rows, objective):
+def test_threads_do_not_change_a_step(twin, name, rows, objective, monkeypatch):
+    monkeypatch.setattr(LITTLE, 0)
     found = []
     for count in (1, 2):
         model = new_model(name, 31, 3, 20)

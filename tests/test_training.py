@@ -439,8 +439,10 @@ def test_numba_tells_how_long_it_compiled():
         ({"sampler": "nscaching"}, 1),
         ({"sampler": "nscaching", "draw": "top"}, 3),
         ({"sampler": "bernoulli", "filter_known": True}, 3),
-        ({"sampler": "kbgan", "generator": "RotatE"}, 3),
-        ({"model": "RotatE"}, 3),
+        ({"sampler": "kbgan", "generator": "RotatE"}, 1),
+        ({"sampler": "kbgan", "generator": "TransR"}, 3),
+        ({"model": "RotatE"}, 1),
+        ({"model": "TransR"}, 3),
         ({"kernels": "reference"}, 3),
     ],
 )

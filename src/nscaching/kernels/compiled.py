@@ -97,6 +97,16 @@ class CompiledLearner(Learner):
         single = negatives.head.shape[1] == 1 and not negatives.adversarial
         return single and self.learning.objective != "shifted"
 
+    @staticmethod
+    def replaced(batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor]:
+        """Say which heads are replaced [B], and which entities [B, 1 + K]: true, then false."""
+        replaced = negatives.replace_head
+        if replaced is None:  # left out for a single negative by some samplers
+            replaced = negatives.head[:, 0] != batch.head
+        true = torch.where(replaced, batch.head, batch.tail).unsqueeze(1)
+        false = torch.where(replaced.unsqueeze(1), negatives.head, negatives.tail)
+        return replaced, torch.cat([true, false], 1)
+
     def slopes(
         self, batch: Batch, negatives: Negatives
     ) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor, Tensor]:
@@ -105,12 +115,7 @@ class CompiledLearner(Learner):
         Returns what ``learn`` takes: which heads are replaced [B], the entities [B, 1 + K], the
         slopes of the losses by their scores [B, 1 + K]; then the losses, and which teach [B].
         """
-        replaced = negatives.replace_head
-        if replaced is None:  # left out for a single negative by some samplers
-            replaced = negatives.head[:, 0] != batch.head
-        true = torch.where(replaced, batch.head, batch.tail).unsqueeze(1)
-        false = torch.where(replaced.unsqueeze(1), negatives.head, negatives.tail)
-        entity = torch.cat([true, false], 1)
+        replaced, entity = self.replaced(batch, negatives)
         scores = self.scores(batch, replaced, entity).requires_grad_()
         how = self.learning.objective, self.learning.margin
         loss, teaching = losses(*how, scores[:, 0], scores[:, 1:], negatives.adversarial)
@@ -137,14 +142,17 @@ class CompiledKernels(Kernels, Generic[L]):
     def learner(self, model: Model, learning: Learning) -> Learner:
         if learning.objective == "softmax" and has_queries(model):
             self._learner = self.new_softmax_learner(model, learning)
-        elif learning.objective in WITH_NEGATIVES and is_compiled(model):
+        elif learning.objective in WITH_NEGATIVES and self.has_gradients(model):
             self._learner = self.new_learner(model, learning)
         else:
             return super().learner(model, learning)
         return self._learner
 
+    def has_gradients(self, model: Model) -> bool:
+        return has_gradients(model, self.name)
+
     def scorer(self, model: Model, learning: Learning) -> Learner:
-        if not is_compiled(model):
+        if not self.has_gradients(model):
             return super().scorer(model, learning)
         return self.new_learner(model, learning)
 
@@ -196,6 +204,11 @@ class CompiledKernels(Kernels, Generic[L]):
 
 def is_compiled(model: Model) -> bool:
     return type(model) in KINDS and model.entity.dtype == torch.float32
+
+
+def has_gradients(model: Model, kernels: str) -> bool:
+    """Say whether gradients of single negatives are compiled: of more models on CPUs."""
+    return is_compiled(model) or (kernels == "numba" and has_queries(model))
 
 
 def has_queries(model: Model) -> bool:

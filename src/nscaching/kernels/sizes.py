@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from torch import Tensor
 
 from nscaching.kernels.codes import KINDS
-from nscaching.kernels.compiled import has_queries
+from nscaching.kernels.compiled import has_gradients, has_queries
 from nscaching.models import Form, Model
 
 FLOAT, INT, LONG = 4, 4, 8
@@ -26,7 +26,7 @@ class Learned:
         "reference": autograd makes the steps.
         """
         self.model, self.table = model, size([model.entity])
-        known = has_queries(model) if softmax else type(model) in KINDS
+        known = has_queries(model) if softmax else has_gradients(model, kernels)
         self.compiled = known and kernels != "reference"
         tables = dict(model.named_parameters())
         self.state, self.gradients = size(model.state_dict().values()), size(tables.values())
@@ -57,23 +57,31 @@ class Learned:
         row = FLOAT * max(model.entity.shape[1], model.dim)
         if self.compiled:  # ids, scores and slopes of pairs; gradients of entities and of relations
             numbers = 16 * LONG * (pairs + batch)
-            return numbers + row * (min(pairs + batch, model.entities) + 4 * batch)
+            made = row * 4 * batch if type(model) in KINDS else self._queries(batch)
+            return numbers + row * min(pairs + batch, model.entities) + made
         # Matrices of relations are copied, once for at least 16 vectors (models/arithmetic.py).
         matrix = FLOAT * max(table.shape[1:].numel() for table in model.parameters())
         copies = 2 * pairs // 16 + min(2 * pairs, model.relations)
         return 2 * self.table + (9 * row + 6 * LONG) * pairs + 3 * matrix * copies
+
+    def _queries(self, count: int) -> int:
+        """Return about the bytes of query vectors, of what made them, and of gradients of both."""
+        size, relation = self.model.entity.shape[1], self.model.relation
+        # Of RESCAL's matrices: gradients, products of head and tail, and gradients of these.
+        numbers = 8 * size + 3 * max(0, relation.shape[1] - size)
+        # Autograd makes a gradient of all relations for each side, and sums them.
+        tables = 0 if type(self.model) in KINDS else 4 * relation.numel()
+        return FLOAT * (count * numbers + tables)
 
     def softmax(self, batch: int, cached: int, tail: int) -> int:
         """Return about the bytes of a step that compares both queries with a cache and a tail."""
         queries, pairs = 2 * batch, 2 * batch * (1 + cached)
         if self.compiled:
             size, blocks = self.model.entity.shape[1], queries // 256 + 1
-            row, wider = FLOAT * size, FLOAT * max(0, self.model.relation.shape[1] - size)
-            # Queries, what made them, and gradients of both; gradients of the tail and of entities.
-            rows = 8 * queries + blocks * tail + min(pairs + queries + tail, self.model.entities)
-            # Of RESCAL's matrices: gradients, products of head and tail, and gradients of these.
+            # Gradients of the tail and of entities.
+            rows = blocks * tail + min(pairs + queries + tail, self.model.entities)
             numbers = 8 * LONG * pairs + 3 * FLOAT * queries * tail
-            return row * rows + 3 * wider * queries + numbers
+            return FLOAT * size * rows + self._queries(queries) + numbers
         # Ids, random numbers, masks and scores of the pairs, with their gradients.
         return self.step(2 * batch, 2 + cached) + 12 * LONG * batch * (cached + tail)
 

@@ -1,4 +1,4 @@
-"""Many candidates of a triple, compiled for CPUs: their scores, and gradients by given slopes.
+"""Many candidates of a triple that its relation moves, compiled for CPUs: scores and gradients.
 
 All candidates of a triple take the place of its head, or all of its tail: they share a query.
 Gradients need two passes over the candidates: by triple, for the gradient of the query, and by
@@ -9,10 +9,9 @@ gradient for each candidate would not.
 import numpy as np
 from numba import njit
 
-from nscaching.kernels.codes import TRANSE
-from nscaching.kernels.cpu.forms import ask, ask_back, penalise, project, project_back
+from nscaching.kernels.cpu.forms import ask, project, project_back
 from nscaching.kernels.cpu.random import COMPILE, INLINE
-from nscaching.kernels.cpu.vectors import AHEAD, ONE, ZERO, add, distance, dot, fetch
+from nscaching.kernels.cpu.vectors import AHEAD, ONE, ZERO, add, distance, fetch
 
 
 @njit(**COMPILE)
@@ -31,41 +30,8 @@ def score(
             if k + AHEAD < count:
                 fetch(rows, candidates[i, k + AHEAD])
             e = candidates[i, k]
-            if kind < TRANSE:
-                out[i, k] = dot(q, rows[e])
-            elif kind == TRANSE:
-                out[i, k] = -distance(q, rows[e], norm)
-            else:
-                project(kind, rows[e], shift[e] if shift.size else ZERO, v, p)
-                out[i, k] = -distance(q, p, norm)
-
-
-@njit(**INLINE)
-def sum_slopes(kind, norm, rows, ids, slopes, x, total):
-    """Add Σ slope·∂f by x of models that project no entities: f is x·row or −‖x − row‖.
-
-    A row is not assigned to a variable: Numba would count the references to it, in every pass.
-    """
-    for k in range(ids.size):
-        if k + AHEAD < ids.size:
-            fetch(rows, ids[k + AHEAD])
-        slope, e = slopes[k], ids[k]
-        if slope == 0:
-            continue
-        if kind < TRANSE:
-            for j in range(x.size):
-                total[j] += slope * rows[e, j]
-        elif norm == 1:
-            for j in range(x.size):
-                difference = x[j] - rows[e, j]
-                up = slope if difference < 0 else ZERO
-                down = slope if difference > 0 else ZERO
-                total[j] += up - down
-        else:
-            length = distance(x, rows[e], 2)
-            scale = -slope / length if length > 0 else ZERO
-            for j in range(x.size):
-                total[j] += scale * (x[j] - rows[e, j])
+            project(kind, rows[e], shift[e] if shift.size else ZERO, v, p)
+            out[i, k] = -distance(q, p, norm)
 
 
 @njit(**INLINE)
@@ -83,7 +49,7 @@ def slope_of(norm, slope, q, p, out):
 
 @njit(**COMPILE)
 def by_query(
-    begin, end, kind, norm, cubes, rows, shift, relations, directions,
+    begin, end, kind, norm, rows, shift, relations, directions,
     head, relation, tail, replace_head, candidates, slopes,
     query, g_anchor, g_anchor_shift, g_relation, g_direction, entity_active, active,
 ):  # fmt: skip
@@ -91,7 +57,7 @@ def by_query(
 
     g_anchor [B, D] is by the row of the anchor, the entity that stays; entity_active [B, 1 + K]
     says whether anchor and candidates have a gradient, active [B] whether the relation has. The
-    queries [B, D] are kept. ``cubes`` is the 3-norm's λ.
+    queries [B, D] are kept.
     """
     count, size = candidates.shape[1], rows.shape[1]
     room = np.zeros((5, size), np.float32)
@@ -106,80 +72,57 @@ def by_query(
         by_q[:] = 0
         g_v = g_direction[i] if directions.size else no_direction
         g_v[:] = 0
-        active[i] = cubes > 0
+        active[i] = False
         for k in range(count):
-            entity_active[i, 1 + k] = slopes[i, k] != 0 or (cubes > 0 and k == 0)
+            entity_active[i, 1 + k] = slopes[i, k] != 0
             active[i] |= entity_active[i, 1 + k]
-        if kind <= TRANSE:
-            sum_slopes(kind, norm, rows, candidates[i], slopes[i], q, by_q)
-        else:
-            for k in range(count):
-                if slopes[i, k] != 0:
-                    e = candidates[i, k]
-                    s_e = shift[e] if shift.size else ZERO
-                    extra = project(kind, rows[e], s_e, V, p)
-                    slope_of(norm, slopes[i, k], q, p, by_p)
-                    add(by_q, by_p)
-                    project_back(kind, -ONE, by_p, p, extra, rows[e], s_e, V, unused, g_v)
+            if slopes[i, k] != 0:
+                e = candidates[i, k]
+                s_e = shift[e] if shift.size else ZERO
+                extra = project(kind, rows[e], s_e, V, p)
+                slope_of(norm, slopes[i, k], q, p, by_p)
+                add(by_q, by_p)
+                project_back(kind, -ONE, by_p, p, extra, rows[e], s_e, V, unused, g_v)
         entity_active[i, 0] = active[i]
         if not active[i]:
             continue
-        g_a, g_r = g_anchor[i], g_relation[i]
-        if kind < TRANSE:
-            ask_back(kind, is_head, by_q, A, R, g_a, g_r)
-        else:
-            sign = -ONE if is_head else ONE
-            for j in range(size):
-                g_r[j] = sign * by_q[j]
-            g_a[:] = 0
-            extra = project(kind, A, s_a, V, p)
-            by_s = project_back(kind, ONE, by_q, p, extra, A, s_a, V, g_a, g_v)
-            if shift.size:
-                g_anchor_shift[i] = by_s
-        if cubes > 0:
-            penalise(kind, cubes, A, g_a)
-            penalise(kind, cubes, R, g_r)
+        g_a, g_r, sign = g_anchor[i], g_relation[i], -ONE if is_head else ONE
+        for j in range(size):
+            g_r[j] = sign * by_q[j]
+        g_a[:] = 0
+        extra = project(kind, A, s_a, V, p)
+        by_s = project_back(kind, ONE, by_q, p, extra, A, s_a, V, g_a, g_v)
+        if shift.size:
+            g_anchor_shift[i] = by_s
 
 
 @njit(**COMPILE)
 def by_entity(
-    begin, end, kind, norm, cubes, rows, shift, directions, relation, slopes,
+    begin, end, kind, norm, rows, shift, directions, relation, slopes,
     query, g_anchor, g_anchor_shift, touched, starts, order, g_entity, g_shift,
 ):  # fmt: skip
     """Sum the gradients by each of the entities touched[begin:end] → g_entity [entities, D].
 
-    ``order`` lists their places in [B, 1 + K]: place 0 is the anchor, the others are candidates,
-    of which the first is the triple's own entity where there are ``cubes``.
+    ``order`` lists their places in [B, 1 + K]: place 0 is the anchor, the others are candidates.
     """
-    width, size, base = 1 + slopes.shape[1], rows.shape[1], starts[begin]
+    width, size = 1 + slopes.shape[1], rows.shape[1]
     room = np.zeros((3, size), np.float32)
     p, by_p, unused = room[0], room[1], room[2]
-    triple = np.empty(starts[end] - base, np.int64)
-    slope = np.empty(starts[end] - base, np.float32)
     for u in range(begin, end):
-        e, first, last, by_s = touched[u], starts[u] - base, starts[u + 1] - base, ZERO
+        e, by_s = touched[u], ZERO
+        s_e = shift[e] if shift.size else ZERO
         g_entity[u] = 0
-        for o in range(first, last):
-            i, place = order[base + o] // width, order[base + o] % width
-            triple[o], slope[o] = i, slopes[i, place - 1] if place else ZERO
+        for o in range(starts[u], starts[u + 1]):
+            i, place = order[o] // width, order[o] % width
             if place == 0:
                 add(g_entity[u], g_anchor[i])
                 by_s += g_anchor_shift[i] if shift.size else ZERO
-            elif place == 1 and cubes > 0:
-                penalise(kind, cubes, rows[e], g_entity[u])
-        if kind <= TRANSE:  # queries and candidates enter the score alike
-            own = triple[first:last], slope[first:last]
-            sum_slopes(kind, norm, query, *own, rows[e], g_entity[u])
-        else:
-            s_e = shift[e] if shift.size else ZERO
-            for o in range(first, last):
-                if slope[o] != 0:
-                    i = triple[o]
-                    v = directions[relation[i]]
-                    extra = project(kind, rows[e], s_e, v, p)
-                    slope_of(norm, slope[o], query[i], p, by_p)
-                    by_s += project_back(
-                        kind, -ONE, by_p, p, extra, rows[e], s_e, v, g_entity[u], unused
-                    )
+            elif slopes[i, place - 1] != 0:
+                v = directions[relation[i]]
+                extra = project(kind, rows[e], s_e, v, p)
+                slope_of(norm, slopes[i, place - 1], query[i], p, by_p)
+                by_s += project_back(
+                    kind, -ONE, by_p, p, extra, rows[e], s_e, v, g_entity[u], unused
+                )
         if shift.size:
             g_shift[u] = by_s

@@ -9,11 +9,12 @@ from nscaching.kernels import random
 from nscaching.kernels.batch import Known
 from nscaching.kernels.caches import CacheAccess
 from nscaching.kernels.codes import FORMS, STRATEGIES
-from nscaching.kernels.compiled import CompiledKernels, shift_of
+from nscaching.kernels.compiled import CompiledKernels, has_queries, shift_of
 from nscaching.kernels.cpu import rank as cpu_rank
 from nscaching.kernels.cpu import refresh as cpu_refresh
 from nscaching.kernels.cpu import softmax as cpu_softmax
 from nscaching.kernels.cpu.learner import NO_ROWS, NONE, Array, NumbaLearner
+from nscaching.kernels.cpu.query_learner import NumbaQueries
 from nscaching.kernels.cpu.softmax_learner import NumbaSoftmax
 from nscaching.kernels.cpu.threads import Threads
 from nscaching.kernels.optimizers import Learning
@@ -36,7 +37,8 @@ class NumbaKernels(CompiledKernels[NumbaLearner]):
         return COMPILING.duration if COMPILING.done else 0.0
 
     def new_learner(self, model: Model, learning: Learning) -> NumbaLearner:
-        return NumbaLearner(model, learning, self.threads)
+        kind = NumbaQueries if has_queries(model) else NumbaLearner
+        return kind(model, learning, self.threads)
 
     def new_softmax_learner(self, model: Model, learning: Learning) -> NumbaLearner:
         return NumbaSoftmax(model, learning, self.threads)

@@ -10,6 +10,7 @@ from torch import Tensor
 from nscaching.data.index import Side
 from nscaching.kernels.batch import Batch, Negatives
 from nscaching.kernels.caches import Contrast
+from nscaching.kernels.codes import GIVEN
 from nscaching.kernels.compiled import CompiledLearner
 from nscaching.kernels.cpu import adam, candidates, forms, step
 from nscaching.kernels.cpu.threads import Threads
@@ -57,7 +58,7 @@ class NumbaLearner(CompiledLearner):
     def _make_room(self, batch: int, places: int, gradients: int) -> None:
         size, relation = self.rows.shape[1], self.relations.shape[1]
         if batch > len(self.loss):
-            self.g_relation = np.empty((batch, relation), np.float32)
+            self.g_relation = np.empty((0 if self.kind == GIVEN else batch, relation), np.float32)
             self.g_direction = np.empty((batch if self.direction else 0, relation), np.float32)
             self.active, self.teaching = np.empty((2, batch), np.bool_)
             self.loss = np.empty(batch, np.float32)
@@ -75,9 +76,7 @@ class NumbaLearner(CompiledLearner):
         if self.is_single(negatives):
             self._learn_from_one(batch, negatives)
         else:
-            given, loss, teaching = self.slopes(batch, negatives)
-            self.learn(batch, *given)
-            self.loss[:n], self.teaching[:n] = loss.numpy(), teaching.numpy()
+            self._learn_from_many(batch, negatives)
         self._count(n, sums)
 
     def _count(self, n: int, sums: Tensor) -> None:
@@ -104,6 +103,12 @@ class NumbaLearner(CompiledLearner):
         false = np.where(false_head != head, false_head, false_tail)
         self._move(self._group(np.stack([head, tail, false], 1), self.active), relation)
 
+    def _learn_from_many(self, batch: Batch, negatives: Negatives) -> None:
+        given, loss, teaching = self.slopes(batch, negatives)
+        self.learn(batch, *given)
+        n = len(batch)
+        self.loss[:n], self.teaching[:n] = loss.numpy(), teaching.numpy()
+
     def learn(self, batch: Batch, replace_head: Tensor, entity: Tensor, slopes: Tensor) -> None:
         n = len(batch)
         anchor = torch.where(replace_head, batch.tail, batch.head).unsqueeze(1)
@@ -113,7 +118,7 @@ class NumbaLearner(CompiledLearner):
         query, g_anchor = np.empty((2, n, self.rows.shape[1]), np.float32)
         g_anchor_shift = np.empty(n if self.projection else 0, np.float32)
         entity_active = np.empty(ids.shape, np.bool_)
-        how = self.kind, self.model.norm, float(self.learning.cubes)
+        how = self.kind, self.model.norm
         self.threads.run(
             candidates.by_query, n, *how, *self.scored_by,
             batch.head, relation, batch.tail, replace_head, entity.contiguous(), slopes,
@@ -162,11 +167,11 @@ class NumbaLearner(CompiledLearner):
         if is_entity and self.projection:
             shift, g_shift = self.shift, self.g_shift
             projection = [part.numpy() for part in self.table_and_moments(self.projection)]
-        squares = np.zeros(group[0])
+        squares, rows = np.zeros(group[0]), group[0] if rows_only else len(self.tables[name])
         self.threads.run(
-            adam.update, group[0] if rows_only else len(self.tables[name]),
-            name in self.unit, *group, gradients, g_shift, rows_only, size, root, decay,
-            *self.table_and_moments(name), self.vectors[name], *projection, shift, moved, squares,
+            adam.update, rows, name in self.unit, *group, gradients, g_shift, rows_only,
+            size, root, decay, *self.table_and_moments(name), self.vectors[name],
+            *projection, shift, moved, squares, numbers=rows * gradients.shape[1],
         )  # fmt: skip
         return float(squares.sum())  # in one order, with any number of threads
 
@@ -176,6 +181,8 @@ class NumbaLearner(CompiledLearner):
         return different, self.touched, self.starts, self.order
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Array:
+        if self.kind == GIVEN:
+            return self.model.query(side, anchor, relation).detach().numpy()
         out = np.empty((len(anchor), self.rows.shape[1]), np.float32)
         asked = side is Side.HEAD, *self.scored_by, anchor, relation
         self.threads.run(forms.queries, len(anchor), self.kind, *asked, out)

@@ -3,46 +3,16 @@
 import numpy as np
 from numba import njit
 
-from nscaching.kernels.codes import DISTANCE, DOT, SHIFTED, TOP, UNIFORM
+from nscaching.kernels.codes import SHIFTED, TOP, UNIFORM
+from nscaching.kernels.cpu.meeting import score, score_shifted
 from nscaching.kernels.cpu.random import COMPILE, INLINE, bits, gumbel, stream_of
-from nscaching.kernels.cpu.vectors import (
-    AHEAD,
-    ONE,
-    TINY,
-    ZERO,
-    distance,
-    dot,
-    fetch,
-    least_of,
-    most_of,
-)  # fmt: skip
+from nscaching.kernels.cpu.vectors import least_of, most_of
 
 # Stands for infinite scores: unlike infinity, it can be halved.
 LARGEST = np.float32(3.4028234e38)
 
 # Halvings after which the threshold of a choice is as exact as float32 can be.
 HALVINGS = 300
-
-
-@njit(**INLINE)
-def shifted_distance(query, row, shift, direction, unit, norm):
-    """Return ‖q − (e + s·v)‖, the shifted row scaled to unit length if ``unit``."""
-    scale = ONE
-    if unit:
-        square = ZERO
-        for i in range(row.size):
-            shifted = row[i] + shift * direction[i]
-            square += shifted * shifted
-        scale = ONE / max(np.sqrt(square), TINY)
-    total = ZERO
-    if norm == 1:
-        for i in range(row.size):
-            total += abs(query[i] - scale * (row[i] + shift * direction[i]))
-        return total
-    for i in range(row.size):
-        difference = query[i] - scale * (row[i] + shift * direction[i])
-        total += difference * difference
-    return np.sqrt(total)
 
 
 @njit(**INLINE)
@@ -67,22 +37,6 @@ def threshold(values, count, wanted):
         if not (low < middle < high):
             break
     return low
-
-
-@njit(**INLINE)
-def score(ids, query, rows, form, norm, shift, direction, unit, values):
-    """Put the scores of the entities ``ids`` [C] for one query into ``values``."""
-    for c in range(ids.size):
-        if c + AHEAD < ids.size:
-            fetch(rows, ids[c + AHEAD])
-        row = rows[ids[c]]
-        if form == DOT:
-            values[c] = dot(query, row)
-        elif form == DISTANCE:
-            values[c] = -distance(query, row, norm)
-        else:
-            s = shift[ids[c]] if shift.size else -dot(direction, row)
-            values[c] = -shifted_distance(query, row, s, direction, unit, norm)
 
 
 @njit(**COMPILE)
@@ -117,8 +71,11 @@ def refresh(
             index[count] = entity if distinct else slot
             count += 1
         if strategy != UNIFORM:
-            v = direction[i] if form == SHIFTED else query[i]
-            score(ids[:count], query[i], rows, form, norm, shift, v, unit, values)
+            q, some = query[i], ids[:count]
+            if form == SHIFTED:
+                score_shifted(norm, q, rows, shift, direction[i], unit, some, values)
+            else:
+                score(form, norm, q, rows, some, values)
         if strategy != TOP:
             noise = stream_of(noise_start, k)
             if strategy == UNIFORM:

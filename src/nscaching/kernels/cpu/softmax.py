@@ -1,15 +1,23 @@
-"""The cached softmax compiled for CPUs: queries, their candidates, weights, and the new cache."""
+"""The cached softmax compiled for CPUs: candidates of queries, weights, and the new cache."""
 
 import numpy as np
 from numba import njit
 
 from nscaching.kernels import random
-from nscaching.kernels.codes import DOT, TOP, TRANSE, UNIFORM
-from nscaching.kernels.cpu import forms
+from nscaching.kernels.codes import DOT, TOP, UNIFORM
+from nscaching.kernels.cpu.meeting import pull, score
 from nscaching.kernels.cpu.random import COMPILE, INLINE, bits, gumbel, stream_of
-from nscaching.kernels.cpu.refresh import LARGEST, keep, score, sort, threshold
-from nscaching.kernels.cpu.vectors import ONE, ZERO, add, distance, exp, fetch, least_of, most_of
-from nscaching.models import MODULI
+from nscaching.kernels.cpu.refresh import LARGEST, keep, sort, threshold
+from nscaching.kernels.cpu.vectors import (
+    ONE,
+    ZERO,
+    exp,
+    exponentiate,
+    least_of,
+    most_of,
+    multiply,
+    sum_of,
+)  # fmt: skip
 
 SHUFFLES = random.SHUFFLES
 NOTHING = np.float32(-np.inf)  # the score of what is no candidate
@@ -32,112 +40,6 @@ def tail(begin, end, start, first, entities, out):
             coin = bits(streams[each], 1 + max(place, partner)) >> np.uint32(31)
             place = partner if coin == 1 else place
         out[i] = place
-
-
-@njit(**COMPILE)
-def ask(begin, end, kind, of_heads, rows, relations, anchor, relation, query):
-    """Make the queries [begin:end] → query [2B, D]; the first ``of_heads`` ask for heads."""
-    for i in range(begin, end):
-        r = relations[relation[i]]
-        forms.ask(kind, i < of_heads, rows[anchor[i]], ZERO, r, r, query[i])
-
-
-@njit(**COMPILE)
-def ask_back(
-    begin, end, kind, of_heads, cubes, rows, relations, anchor, relation, by_query,
-    g_anchor, g_relation,
-):  # fmt: skip
-    """Take the gradients by the queries [begin:end] back to g_anchor and g_relation [2B, D].
-
-    With the penalty of cubes, λ·|a|³ + λ/2·|r|³: each triple has two queries.
-    """
-    for i in range(begin, end):
-        A, R, g_a, g_r = rows[anchor[i]], relations[relation[i]], g_anchor[i], g_relation[i]
-        if kind == TRANSE:
-            sign = -ONE if i < of_heads else ONE
-            for j in range(g_a.size):
-                g_a[j] = by_query[i, j]
-                g_r[j] = sign * by_query[i, j]
-        else:
-            forms.ask_back(kind, i < of_heads, by_query[i], A, R, g_a, g_r)
-        if cubes > 0:
-            forms.penalise(kind, cubes, A, g_a)
-            forms.penalise(kind, 0.5 * cubes, R, g_r)
-
-
-@njit(**INLINE)
-def pull(form, norm, slope, x, rows, e, total):
-    """Add slope·∂f by x to ``total``; f is x·row or −‖x − row‖.
-
-    The row is not assigned to a variable: Numba would count the references to it.
-    """
-    if form == DOT:
-        for j in range(x.size):
-            total[j] += slope * rows[e, j]
-    elif norm == 1:
-        for j in range(x.size):
-            difference = x[j] - rows[e, j]
-            up = slope if difference < 0 else ZERO
-            down = slope if difference > 0 else ZERO
-            total[j] += up - down
-    elif norm == MODULI:
-        half = x.size // 2
-        for j in range(half):
-            real, imaginary = x[j] - rows[e, j], x[half + j] - rows[e, half + j]
-            modulus = np.sqrt(real * real + imaginary * imaginary)
-            steep = slope / modulus if modulus > 0 else ZERO
-            total[j] -= steep * real
-            total[half + j] -= steep * imaginary
-    else:
-        length = distance(x, rows[e], 2)
-        steep = slope / length if length > 0 else ZERO
-        for j in range(x.size):
-            total[j] -= steep * (x[j] - rows[e, j])
-
-
-@njit(**INLINE)
-def pull_four(slope, rows, e, total):
-    """Add slope·∂f by x for four products x·row at once: the sums are loaded less often."""
-    s0, s1, s2, s3 = slope
-    e0, e1, e2, e3 = e
-    for j in range(total.size):
-        one, other = s0 * rows[e0, j] + s1 * rows[e1, j], s2 * rows[e2, j] + s3 * rows[e3, j]
-        total[j] += one + other
-
-
-@njit(**INLINE)
-def pull_all(form, norm, slopes, x, rows, ids, total):
-    """Add Σ slope·∂f by x to ``total``, of some rows."""
-    c = 0
-    if form == DOT:
-        while c + 4 <= ids.size:
-            four = slopes[c], slopes[c + 1], slopes[c + 2], slopes[c + 3]
-            pull_four(four, rows, (ids[c], ids[c + 1], ids[c + 2], ids[c + 3]), total)
-            c += 4
-    for at in range(c, ids.size):
-        if slopes[at] != 0:
-            pull(form, norm, slopes[at], x, rows, ids[at], total)
-
-
-@njit(**INLINE)
-def sum_of(values):
-    total = ZERO
-    for c in range(values.size):
-        total += values[c]
-    return total
-
-
-@njit(**INLINE)
-def multiply(values, factor):
-    for c in range(values.size):
-        values[c] *= factor
-
-
-@njit(**INLINE)
-def weigh(values, shift):
-    """Turn scores into exp(score + shift)."""
-    for c in range(values.size):
-        values[c] = exp(values[c] + shift)
 
 
 @njit(**INLINE)
@@ -203,7 +105,7 @@ def meet(
     n1, count = heads.shape[1], tail.size
     ids = np.empty(n1 + count + 1, np.int32)
     scores = np.empty(n1 + 2 * count + 1, np.float32)
-    lengths, no_shift = np.empty(count, np.float32), np.empty(0, np.float32)
+    lengths = np.empty(count, np.float32)
     for i in range(begin, end):
         cached, others, values, q = candidates[i, 1:], tail_slopes[i], slopes[i], query[i]
         t, k, w = answer[i], key[i], weights[i]
@@ -214,7 +116,7 @@ def meet(
         else:
             for c in range(n1):
                 cached[c] = tails[k, c]
-        score(candidates[i], q, rows, form, norm, no_shift, q, False, values)
+        score(form, norm, q, rows, candidates[i], values)
         multiply(values, w)
         if form != DOT:
             lengths[:] = others
@@ -238,8 +140,8 @@ def meet(
                 values[c] = NOTHING
         most = max(most_of(values), most_of(others) + log_weight)
         values[0] = NOTHING
-        weigh(values, -most)
-        weigh(others, log_weight - most)
+        exponentiate(values, -most)
+        exponentiate(others, log_weight - most)
         rivals = sum_of(values) + sum_of(others)
         total = rivals + exp(true - most)
         losses[i] = most - true + np.log(total)
@@ -255,36 +157,7 @@ def meet(
         for c in range(1 + n1):
             active[i, c] = values[c] != 0
         by_query[i] = 0
-        pull_all(form, norm, values, q, rows, candidates[i], by_query[i])
-
-
-@njit(**COMPILE)
-def by_entity(
-    begin, end, form, norm, rows, query, given, slopes, different, touched, starts, order, g_entity
-):
-    """Sum the gradients by each touched entity whose first place is in [begin:end] → g_entity.
-
-    The places are the rows ``given``, which are gradients, then the candidates [2B, 1 + N1].
-    """
-    width, flat = slopes.shape[1], slopes.ravel()
-    first = np.searchsorted(starts[:different], begin)
-    last = np.searchsorted(starts[:different], end)
-    ids, some = np.empty(SOME, np.int64), np.empty(SOME, np.float32)
-    for u in range(first, last):
-        e, total, o, stop = touched[u], g_entity[u], starts[u], starts[u + 1]
-        total[:] = 0
-        while o < stop and order[o] < given.shape[0]:
-            add(total, given[order[o]])
-            o += 1
-        while o < stop:
-            count = min(SOME, stop - o)
-            for c in range(count):
-                place = order[o + c] - given.shape[0]
-                ids[c], some[c] = place // width, flat[place]
-            for c in range(count):
-                fetch(query, ids[c])
-            pull_all(form, norm, some[:count], rows[e], query, ids[:count], total)
-            o += count
+        pull(form, norm, values, q, rows, candidates[i], by_query[i])
 
 
 @njit(**COMPILE)

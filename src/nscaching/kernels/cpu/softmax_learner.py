@@ -11,12 +11,14 @@ from nscaching.data.index import Side
 from nscaching.kernels import random
 from nscaching.kernels.batch import Batch
 from nscaching.kernels.caches import CacheAccess, Rivals
-from nscaching.kernels.codes import FORMS, GIVEN, STRATEGIES
+from nscaching.kernels.codes import FORMS, STRATEGIES
 from nscaching.kernels.cpu import rank, softmax
-from nscaching.kernels.cpu.learner import Array, NumbaLearner
+from nscaching.kernels.cpu.learner import Array
+from nscaching.kernels.cpu.query_learner import NumbaQueries
 from nscaching.kernels.cpu.threads import Threads, torch_threads
 from nscaching.kernels.optimizers import Learning
-from nscaching.kernels.softmax_step import NEGLIGIBLE, Asked, SoftmaxStep, TakeBack
+from nscaching.kernels.queries import Asked
+from nscaching.kernels.softmax_step import NEGLIGIBLE, SoftmaxStep
 from nscaching.models import Form, Model
 
 # Queries that meet the tail at once, on one thread: products of matrices do not depend on the
@@ -24,58 +26,12 @@ from nscaching.models import Form, Model
 BLOCK = 256
 
 
-class NumbaSoftmax(SoftmaxStep, NumbaLearner):
-    """Sums the gradients by each entity over places, which are of two kinds.
-
-    The first places have rows ``given``, which are gradients already: the tail's, one for each
-    block of queries, then the anchors'. The others are candidates of the queries, whose gradients
-    follow from slopes.
-    """
+class NumbaSoftmax(SoftmaxStep, NumbaQueries):
+    """Given are the gradients of the tail, one for each block of queries, and of the anchors."""
 
     def __init__(self, model: Model, learning: Learning, threads: Threads) -> None:
         super().__init__(model, learning, threads)
         self.where = np.full(model.entities, -1, np.int32)
-        self.room: dict[str, Tensor] = {}
-
-    def _room(self, name: str, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return memory for a tensor that is written anew in every step."""
-        numbers = math.prod(shape)
-        if name not in self.room or self.room[name].numel() < numbers:
-            self.room[name] = torch.empty(numbers, dtype=dtype)
-        return self.room[name][:numbers].view(shape)
-
-    def ask(self, asked: Asked) -> tuple[Tensor, TakeBack]:
-        n, how, tables = len(asked.anchor), (self.kind, asked.of_heads), (self.rows, self.relations)
-        ends, query = (asked.anchor, asked.relation), self._room("query", n, self.rows.shape[1])
-        self.threads.run(softmax.ask, n, *how, *tables, *ends, query)
-
-        def take_back(by_query: Tensor) -> None:
-            kind, of_heads = how
-            self.threads.run(
-                softmax.ask_back, n, kind, of_heads, float(self.learning.cubes), *tables, *ends,
-                by_query, self.given[-n:], self.g_relation,
-            )  # fmt: skip
-            self.by_relation.append((asked.relation.numpy(), self.g_relation[:n]))
-
-        return query, take_back
-
-    def _make_places(self, asked: Asked, tail: Tensor, parts: int, n1: int) -> int:
-        """Make room for the places of a step; return how many are given."""
-        n, entities = len(asked.anchor), self.model.entities
-        given = parts * len(tail) + n
-        places = given + n * (1 + n1)
-        self._make_room(n, places + 2 * self.model.relations, min(places, entities))
-        self.ids = self._room("ids", places, dtype=torch.int64)
-        self.ids[:given] = torch.cat([tail.repeat(parts), asked.anchor])
-        self.candidates = self.ids[given:].view(n, 1 + n1)
-        self.is_active = self._room("active", places, dtype=torch.bool)
-        self.is_active[:given] = True
-        self.by_candidate = self._room("slopes", n, 1 + n1)
-        self.given = self._room("given", given, self.rows.shape[1])
-        if self.kind == GIVEN:  # compiled loops write what torch adds
-            self.given[-n:] = 0
-        self.by_relation: list[tuple[Array, Array]] = []
-        return given
 
     def contrast(
         self, asked: Asked, query: Tensor, rivals: Rivals, batch: Batch
@@ -89,11 +45,12 @@ class NumbaSoftmax(SoftmaxStep, NumbaLearner):
             caches, key = [side.ids.numpy() for side in cache.sides], torch.cat([*cache.keys])
         n1 = caches[0].shape[1]
 
-        given = self._make_places(asked, tail, len(blocks) if form is Form.DOT else 1, n1)
+        parts = len(blocks) if form is Form.DOT else 1
+        self.make_places(torch.cat([tail.repeat(parts), asked.anchor]), n, 1 + n1)
         self.queries = query
-        by_query, losses = self._room("by_query", n, size), torch.empty(n)
-        fresh = self._room("fresh", n, n1, dtype=torch.int32)
-        slopes, rows = self._room("tail_slopes", n, count), self.vectors["entity"][tail]
+        by_query, losses = self.own_room("by_query", n, size), torch.empty(n)
+        fresh = self.own_room("fresh", n, n1, dtype=torch.int32)
+        slopes, rows = self.own_room("tail_slopes", n, count), self.vectors["entity"][tail]
         weights = torch.full((n,), float(self.learning.scale))
         if asked.weight is not None:
             weights *= asked.weight
@@ -105,7 +62,7 @@ class NumbaSoftmax(SoftmaxStep, NumbaLearner):
             for part in (
                 FORMS[form], metric, weights, math.log(rivals.weight), NEGLIGIBLE, asked.answer,
                 *caches, key, n // 2, query, self.rows, tail, self.where, slopes, refreshing, *how,
-                self.candidates, self.by_candidate, self.is_active[given:].view(n, 1 + n1), losses,
+                self.candidates, self.by_candidate, self.candidate_active, losses,
                 by_query, fresh,
             )
         ]  # fmt: skip
@@ -145,24 +102,7 @@ class NumbaSoftmax(SoftmaxStep, NumbaLearner):
         how = cache.settings
         return STRATEGIES[how.refresh], float(how.temperature), of_heads, of_tails
 
-    def add_rows(self, table: str, ids: Tensor, gradients: Tensor) -> None:
-        if table == "entity":  # the anchors, whose places are the last of the given
-            self.given[-len(ids) :] += gradients
-        else:
-            self.by_relation.append((ids.numpy(), gradients.numpy()))
-
     def move(self, n: int, loss: Tensor, teaching: Tensor, sums: Tensor) -> None:
         self.loss[:n], self.teaching[:n] = loss.numpy(), teaching.numpy()
-        group = self._group(self.ids.numpy()[:, None], self.is_active.numpy())
-        places = int(group[2][group[0]])
-        self.threads.run(
-            softmax.by_entity, places, FORMS[self.model.form], self.model.metric, self.rows,
-            self.queries, self.given, self.by_candidate, *group, self.g_entity,
-        )  # fmt: skip
-        each = np.arange(group[0] + 1)  # the u-th entity's gradient is the u-th
-        self.steps += 1
-        squares = self._update("entity", (group[0], group[1], each, each), self.g_entity, n)
-        ids, gradients = map(np.concatenate, zip(*self.by_relation, strict=True))
-        group = self._group(ids[:, None], np.ones(len(ids), np.bool_))
-        self.squares_sum = squares + self._update("relation", group, gradients, n)
+        self.move_all(n)
         self._count(n, sums)

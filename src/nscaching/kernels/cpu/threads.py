@@ -20,6 +20,9 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+LITTLE = 1 << 16  # numbers that one thread is through with before another wakes up
+
+
 class Threads:
     """Runs independent parts of a loop in parallel, on threads that sleep between loops."""
 
@@ -28,13 +31,21 @@ class Threads:
         self._pool = ThreadPoolExecutor(max(1, self.count - 1), "nscaching")
 
     def run(
-        self, loop: Callable[..., Any], length: int, *arguments: Any, each: Sequence[Any] = ()
+        self,
+        loop: Callable[..., Any],
+        length: int,
+        *arguments: Any,
+        each: Sequence[Any] = (),
+        numbers: int = LITTLE,
     ) -> list[Any]:
         """Call loop(begin, end, *arguments) on the parts of range(length); return its results.
 
         The loop gets tensors as arrays, and last its part's own argument where ``each`` has one.
+        Where it goes through few ``numbers``, this thread makes all of it.
         """
         given = [a.numpy() if isinstance(a, Tensor) else a for a in arguments]
+        if numbers < LITTLE:
+            return [loop(0, length, *given)]
         bounds = [length * part // self.count for part in range(self.count + 1)]
         calls = [(*bounds[k : k + 2], *given, *each[k : k + 1]) for k in range(self.count)]
         others = [self._pool.submit(loop, *call) for call in calls[1:]]

@@ -19,7 +19,8 @@ from nscaching.kernels.gpu import queries, refresh, softmax
 from nscaching.kernels.gpu.learner import TritonLearner, scoring
 from nscaching.kernels.optimizers import Learning
 from nscaching.kernels.products import largest_error, rounded_products
-from nscaching.kernels.softmax_step import NEGLIGIBLE, Asked, SoftmaxStep, TakeBack
+from nscaching.kernels.queries import Asked, TakeBack
+from nscaching.kernels.softmax_step import NEGLIGIBLE, SoftmaxStep
 from nscaching.models import MODULI, Form, Model
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from nscaching.errors import UserError
 
 if TYPE_CHECKING:
+    from nscaching.automatic.search import auto
     from nscaching.config import TrainConfig
     from nscaching.data.graph import KnowledgeGraph
     from nscaching.models import Model
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "KnowledgeGraph", "Listener", "Model", "NegativeCache", "ProbeConfig", "Run", "Sampler",
-    "TrainConfig", "UserError", "__version__", "resume", "settings_for", "train", "tune",
+    "TrainConfig", "UserError", "__version__", "auto", "resume", "settings_for", "train", "tune",
 ]  # fmt: skip
 
 # Imported when they are asked for: ``nscaching --help`` should not wait for PyTorch.
@@ -43,6 +44,7 @@ ROOMS = {
     "Run": "runs.run",
     "Sampler": "samplers",
     "TrainConfig": "config",
+    "auto": "automatic",
     "resume": "training.train",
     "settings_for": "training.defaults",
     "train": "training.train",

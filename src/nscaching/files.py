@@ -209,6 +209,13 @@ def append_lines(path: Path, values: list[dict[str, Any]]) -> None:
         file.write("".join(json.dumps(value) + "\n" for value in values))
 
 
+def cut_last_line(path: Path) -> None:
+    """Cut off a last line that was not written to its end."""
+    with writing(path), regular_file(path).open("ab+") as file:
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+
+
 def read_lines(path: Path, fits: Callable[[Any], bool], what: str) -> list[dict[str, Any]]:
     """Read a file with one JSON object per line; ``fits`` checks each object."""
     found = []

@@ -169,6 +169,35 @@ def _listener(
     return held.enter_context(TrainingDisplay(f"{config.model} {config.sampler}", config))
 
 
+def cut_short(
+    graph: KnowledgeGraph,
+    config: TrainConfig,
+    checkpoints: str | Path,
+    listener: Listener | None = None,
+) -> Run | None:
+    """Return the run that ``train`` stopped, as if its last whole epoch had been the last one.
+
+    ``checkpoints`` is the folder that ``train`` was given; None: it holds no whole checkpoint. The
+    validation triples are ranked if they never were, then the test triples.
+    """
+    listener, kept = listener or Listener(), Checkpoints(user_path(checkpoints))
+    with torch_settings(config.threads):
+        if (state := kept.newest(listener.note, needed=False)) is None:
+            return None
+        trainer = Trainer(graph, config, report=listener.progress)
+        record = {**_place(config), "penalty": penalty(config, trainer.model)}
+        run = Run(graph, config, trainer.model, record=record)
+        Recorder(run, trainer, listener, 0.0, alone=kept).restore(state, kept.folder)
+        trainer.report = listener.progress  # no more checkpoints: the best parameters are taken
+        if trainer.validates and not trainer.best:
+            run.history.append({**trainer.rank("valid", trainer.trained), "best": True})
+        run.history += trainer.end()
+        run.config = config.changed(epochs=max(1, trainer.trained))
+        run.best_epoch, run.sampler_state = trainer.best_epoch, trainer.sampler.state()
+        run.test_ranks = trainer.ranks.get("test")
+    return run
+
+
 def _resume_point(folder: RunFolder, trainer: Trainer) -> str:
     if not (whole := folder.checkpoints.whole):
         return f"{folder.path} has no checkpoint yet: training starts at epoch 1"

@@ -97,7 +97,11 @@ class Trainer:
         while not self.over:
             yield self.epoch(self.trained + 1)
             yield from self.judge()
-        if not self.validates:
+        yield from self.end()
+
+    def end(self) -> Iterator[Record]:
+        """Take the best parameters, and rank the test triples with them."""
+        if not self.best:
             self.keep(self.trained)
         self.model.load_state_dict(self.best)
         self.learner.reload()

@@ -23,7 +23,7 @@ from optuna.trial import FrozenTrial, TrialState
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError, check_bounds, flag, user_path
-from nscaching.files import FolderLock, read_lines, regular_file, writing
+from nscaching.files import FolderLock, cut_last_line, read_lines, writing
 from nscaching.kernels import choose_device
 from nscaching.runs.folder import Record, RunFolder
 from nscaching.training.defaults import recipe, settings_for
@@ -251,9 +251,7 @@ def check_folder(path: Path) -> None:
 
 def _repair(journal: Path) -> None:
     """Cut off an incomplete last line; refuse a file with lines that are not JSON objects."""
-    with writing(journal), regular_file(journal).open("ab+") as file:
-        file.seek(0)
-        file.truncate(file.read().rfind(b"\n") + 1)
+    cut_last_line(journal)
     read_lines(journal, lambda line: isinstance(line, dict), "a journal")
 
 

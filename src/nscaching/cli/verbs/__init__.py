@@ -2,6 +2,7 @@
 
 from nscaching.cli.verbs._base import Verb
 from nscaching.cli.verbs.audit import Audit, Entities, Relations
+from nscaching.cli.verbs.auto import Auto
 from nscaching.cli.verbs.compare import Compare, Demo
 from nscaching.cli.verbs.evaluate import Classify, Evaluate
 from nscaching.cli.verbs.export import Export, Report
@@ -13,7 +14,7 @@ from nscaching.cli.verbs.tuning import Tune
 
 __all__ = ["VERBS", "Train", "Tune", "Verb"]
 
-_TRAINING: tuple[type[Verb], ...] = (Demo, Datasets, Train, Tune)
+_TRAINING: tuple[type[Verb], ...] = (Demo, Datasets, Auto, Train, Tune)
 _ASKING: tuple[type[Verb], ...] = (Evaluate, Classify, Predict, Neighbours, Inspect)
 _WRITING: tuple[type[Verb], ...] = (Export, Compare, Presets, Reproduce, Report, Figures)
 _DATA: tuple[type[Verb], ...] = (Audit, Relations, Entities)

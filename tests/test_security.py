@@ -278,6 +278,7 @@ def test_no_verb_lets_a_terminal_obey_a_name(hostile, received, tmp_path, monkey
         ["export", run, "--to", f"{name}.npz", "--overwrite"],
         ["compare", run, run, "--plot", "x\x1b[31m.png", "--overwrite"],
         ["report", run, "--overwrite"],
+        ["auto", str(hostile), "--minutes", "0.001", "--out", f"{name}.auto"],
         ["audit", str(hostile), "--page", "page.html", "--overwrite"],
         ["audit", str(hostile), "--drop-relations", f"{relation}?"],
         ["audit", str(hostile), "--clean", f"{name}.clean"],

@@ -102,7 +102,7 @@ READS = {
 DATA = {"relations", "entities"}
 # Verbs whose configuration files are tests of their own, and those that read nothing.
 FILES = {"tune", "reproduce"}
-NOTHING = {"demo", "datasets", "presets", "audit"}
+NOTHING = {"demo", "datasets", "presets", "audit", "auto"}
 
 
 def refused(capsys, *words):

@@ -75,9 +75,10 @@ class Journal:
         files.cut_last_line(self.path / JOURNAL)
         for line in files.read_lines(self.path / JOURNAL, is_event, "a journal"):
             self._take(line, make)
+        saved = self.run["number"] if self.run else 0
         for one in self.tried:
             # A killed process may have written lines but no checkpoint.
-            if one.is_open and not self.checkpoints(one).files():
+            if one.is_open and one.number != saved and not self.checkpoints(one).files():
                 one.looks, one.seconds = [], 0.0
 
     def _take(self, line: Event, make: Callable[[Event], Candidate]) -> None:
@@ -119,7 +120,7 @@ class Journal:
         """Make the folder."""
         with files.writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = files.FolderLock(self.path)
+            self._lock = self._lock or files.FolderLock(self.path)
         self.pace = pace
         self.write("start", spent, data=self.graph.fingerprint, seed=self.seed, **vars(pace))
 

@@ -90,13 +90,13 @@ class Auto:
         return f"{said}: see nscaching audit"
 
     def advice(self) -> list[str]:
-        """Say what more time would be used for, the most useful first."""
+        """Say what more time would be used for, the most useful first; empty: for nothing."""
         best = ranked(self.tried)
         if not best:
             return ["no candidate was validated: give more time"]
         leader, said = best[0], []
         if leader.is_open:
-            since = f"{leader.without_gain} validations without a gain, {leader.patience} end it"
+            since = f"{leader.without_gain} of {leader.patience} validations without a gain"
             how = since if leader.without_gain else "its last validation was its best"
             said.append(f"train {leader.name} on: it was stopped in training; {how}")
         if others := [one.name for one in best[1:] if one.is_open]:
@@ -107,20 +107,21 @@ class Auto:
         if variants := untried(self.tried, leader, self.make):
             names = [dataclasses.replace(leader, changes=changes).name for changes in variants]
             said.append(f"try variants of the best: {_few(names)}")
-        if not said:
-            said = ["all is tried that auto knows; nscaching tune searches finer"]
         return said
 
     def command(self) -> str:
-        """Return the command line that goes on with twice the time, or searches finer."""
-        words = ["nscaching", "auto", self.graph.source.data or self.graph.name]
-        words += ["--minutes", f"{2 * max(self.minutes, self.spent / 60):.3g}"]
+        """Return the command line that goes on with twice the time, or else that searches finer."""
+        data = self.graph.source.data or self.graph.name
+        words = ["nscaching", "tune", data, "--model", ranked(self.tried)[0].config.model]
+        if on := self.advice():
+            minutes = 2 * max(self.minutes, self.spent / 60)
+            words = ["nscaching", "auto", data, "--minutes", f"{minutes:.3g}"]
         settings, defaults = vars(self.graph.source), vars(Source()) | {"data": None}
         for name, value in (settings | {"seed": self.seed}).items():
             if name == "data" or value == (defaults | {"seed": 0})[name]:
                 continue
             words += [as_flag(name)] if value is True else [as_flag(name), str(value)]
-        if self.path is not None:
+        if on and self.path is not None:
             words += ["--out", str(self.path)]
         return " ".join(map(shlex.quote, words))
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
+import torch
+
 from nscaching.automatic.candidates import BASES, Candidate, Changes, endless, make_config
 from nscaching.automatic.journal import EVENTS, RUN, Event, Journal, check_folder
 from nscaching.automatic.pace import measure
@@ -207,6 +209,8 @@ class Search:
                 one.state, one.reason = "failed", str(stop)
         except UserError as error:  # divergence, or lack of memory
             one.state, one.reason = "failed", " ".join(str(error).split())
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
         journal.state(one, clock.spent)
         best = ranked(journal.tried)
         self._remove_checkpoints(best)
@@ -251,8 +255,12 @@ class Search:
 
     def _leader(self) -> Candidate | None:
         """Return the best candidate, or one that was never validated if there is no other."""
-        begun = [one for one in self.journal.tried if self.journal.checkpoints(one).files()]
-        best = [one for one in ranked(self.journal.tried) if one in begun]
+        journal = self.journal
+        saved = journal.run["number"] if journal.run else 0
+        begun = [
+            one for one in journal.tried if one.number == saved or journal.checkpoints(one).files()
+        ]
+        best = [one for one in ranked(journal.tried) if one in begun]
         return next(iter(best or [one for one in begun if one.state != "failed"]), None)
 
     def _result(self, run: Run | None, saved: bool) -> Auto:

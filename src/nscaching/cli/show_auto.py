@@ -74,4 +74,5 @@ def show_auto(result: Auto, as_json: bool) -> None:
     say(f"in {result.path}: {PAGE}, {LEADERBOARD}, {TABLE}; {result.spent:.0f} s of {limit}")
     if result.verdict:
         say(result.verdict)
-    say("", "with more time:", *(f"  {line}" for line in result.advice()), f"  {result.command()}")
+    advice = result.advice() or ["all is tried that auto knows; to search finer:"]
+    say("", "with more time:", *(f"  {line}" for line in advice), f"  {result.command()}")

@@ -104,22 +104,41 @@ def test_the_better_half_trains_on():
     tried, steps = simulate(lambda name: strength.get(name, 0.45), lambda name: 20.0)
     names = list(BASES)
     assert steps[:6] == [(name, 0.0, 1.0) for name in names]
-    variants = [name for name, *_ in steps[6:9]]
-    assert all(name.startswith("ComplEx, ") for name in variants)
-    assert [step[1:] for step in steps[6:9]] == [(0.0, 1.0)] * 3
-    assert steps[9:12] == [(name, 1.0, 3.0) for name in names[:3]]
-    assert steps[12:15] == [(name, 3.0, 20.0) for name in names[:3]]
-    # 15 of 25 shares were used when the best goes on alone.
-    assert sum(after - before for _, before, after in steps[:12]) == 15
-    # Whoever has nothing better to do trains the rest.
+    assert steps[6:9] == [(name, 1.0, 2.0) for name in names[:3]]
+    assert steps[9:11] == [(name, 2.0, 4.0) for name in names[:2]]
+    # 13 of 20 shares were used when the best goes on alone.
+    assert sum(after - before for _, before, after in steps[:11]) == 13
+    assert steps[11:14] == [(names[0], 4.0, 20.0), (names[1], 4.0, 20.0), (names[2], 2.0, 20.0)]
+    variants = neighbours(make("ComplEx", {}))
+    assert steps[14 : 14 + len(variants)] == [
+        (f"ComplEx, {name} {value:g}", 0.0, 20.0)
+        for each in variants
+        for name, value in each.items()
+    ]
+    # While time is left, the others are trained to their ends.
     assert all(one.state == "finished" for one in tried)
+    assert [step[0] for step in steps[-3:]] == names[3:]
 
 
-def test_a_late_starter_that_gets_better_is_trained_on():
+def test_a_late_starter_is_trained_when_time_is_left():
     value = {"RotatE": 0.9}.get
-    _, steps = simulate(lambda name: value(name, 0.5), lambda name: 2.0 if name != "RotatE" else 6)
-    assert ("RotatE", 1.0, 3.0) not in steps  # 0.15 after one share
+    tried, steps = simulate(
+        lambda name: value(name, 0.5), lambda name: 2.0 if name != "RotatE" else 6
+    )
+    assert ("RotatE", 1.0, 2.0) not in steps  # 0.15 after one share, the others 0.25
     assert ("RotatE", 1.0, 6) in steps
+    assert ranked(tried)[0].name == "RotatE"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_fewer_models_are_halved_too(count):
+    names = list(BASES)[:count]
+    _, steps = simulate(lambda name: 0.5, lambda name: 20.0, names=names)
+    first = [step for step in steps if step[1:] == (0.0, 1.0)]
+    assert [step[0] for step in first] == names
+    alone = next(place for place, step in enumerate(steps) if step[2] == 20.0)
+    kept = {1: [], 2: [], 3: [2], 5: [3, 2]}[count]
+    assert alone == count + sum(kept)
 
 
 def test_the_variants_climb_until_none_is_better():
@@ -142,10 +161,10 @@ def test_a_search_in_which_all_fail_ends():
 def test_short_time_tries_fewer_models():
     pace = Pace(setup=1.0, epoch=4.0, valid=1.0)
     assert models(600.0, pace) == list(BASES)
-    assert models(60.0, pace) == list(BASES)[:5]
-    assert models(10.0, pace) == ["ComplEx"]
-    assert share(600.0, pace) == 24.0
-    assert share(60.0, pace) == 5.0
+    assert models(60.0, pace) == list(BASES)[:2]
+    assert models(20.0, pace) == ["ComplEx"]
+    assert share(600.0, pace) == 30.0
+    assert share(60.0, pace) == 13.0
 
 
 @pytest.mark.parametrize("base", BASES)

@@ -1,10 +1,9 @@
 """Which candidate trains next, and for how long: successive halving, then the best to its end.
 
-1. Each model trains for one share of the time, a 25th of it.
-2. Three variants of the best model train for one share each.
-3. The best three of all train on until they have had three shares.
-4. The best trains until it no longer gains, then the two after it.
-5. While time is left: more variants of the best, each to its end; then all others.
+1. Each model trains for one share of the time, a 20th of it.
+2. The better half trains on until it has had two shares, the better half of that four.
+3. The best trains until it no longer gains, then the two after it.
+4. While time is left: variants of the best, each to its end; then all others.
 
 A step is a function of what was trained so far, so that an interrupted search goes on alike.
 """
@@ -19,9 +18,10 @@ from typing import NamedTuple
 from nscaching.automatic.candidates import BASES, Candidate, Changes, neighbours
 from nscaching.config import TrainConfig
 
-SHARES = 25
-OF_MODELS = 0.5  # the most of the time for the first look at all models
-VARIANTS, CONTENDERS, LONGER = 3, 3, 3.0
+SHARES = 20
+EPOCHS = 3  # the fewest in a share: after the first epoch models do not compare
+OF_MODELS = 0.5  # the most of the time for the first shares of all models
+CONTENDERS = 3
 
 MakeConfig = Callable[[str, Changes], TrainConfig]  # of a base and changes
 
@@ -51,8 +51,8 @@ class Step(NamedTuple):
 
 
 def share(seconds: float, pace: Pace) -> float:
-    """Return the seconds of one share: enough for one validation."""
-    return max(seconds / SHARES, pace.look)
+    """Return the seconds of one share: enough for some epochs and one validation."""
+    return max(seconds / SHARES, EPOCHS * pace.epoch + pace.valid)
 
 
 def models(seconds: float, pace: Pace) -> list[str]:
@@ -75,24 +75,23 @@ def next_step(
         if base not in begun:
             return Step(None, seconds, base)
     for one in tried:
-        if one.is_open and one.seconds < seconds:
+        if one.is_open and not one.parent and one.seconds < seconds:
             return Step(one, seconds)
     best = ranked(tried)
     if not best:
         return None  # all have failed
-    first = next((one.parent for one in tried if one.parent), best[0].number)
-    variant = _new_variant(tried, first, make, VARIANTS)
-    if variant is not None:
-        return variant._replace(seconds=seconds)
-    top = best[:CONTENDERS]
-    for one in top:
-        if one.is_open and one.seconds < LONGER * seconds:
-            return Step(one, LONGER * seconds)
-    for one in top:
+    keep, until = len(names), seconds
+    while keep > 2:
+        keep, until = math.ceil(keep / 2), 2 * until
+        for one in [one for one in best if not one.parent][:keep]:
+            if one.is_open and one.seconds < until:
+                return Step(one, until)
+    variants = [one for one in tried if one.parent]
+    for one in (*best[:CONTENDERS], *variants):
         if one.is_open:
             return Step(one, math.inf)
-    if variant := _new_variant(tried, top[0].number, make):
-        return variant
+    for changes in untried(tried, best[0], make):
+        return Step(None, math.inf, best[0].base, changes, best[0].number)
     return next((Step(one, math.inf) for one in best if one.is_open), None)
 
 
@@ -101,17 +100,6 @@ def untried(tried: Sequence[Candidate], parent: Candidate, make: MakeConfig) -> 
     known = [_compared(one.config) for one in tried]
     changes = [{**parent.changes, **change} for change in neighbours(parent.config)]
     return [change for change in changes if _compared(make(parent.base, change)) not in known]
-
-
-def _new_variant(
-    tried: Sequence[Candidate], number: int, make: MakeConfig, most: int | None = None
-) -> Step | None:
-    parent = tried[number - 1]
-    if most is not None and sum(one.parent == number for one in tried) >= most:
-        return None
-    for changes in untried(tried, parent, make):
-        return Step(None, math.inf, parent.base, changes, number)
-    return None
 
 
 def _compared(config: TrainConfig) -> TrainConfig:

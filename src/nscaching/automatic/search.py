@@ -220,13 +220,14 @@ class Search:
             raise Stopped(f"stopped{so_far}; the same command continues in {journal.path}")
 
     def _remove_checkpoints(self, best: list[Candidate]) -> None:
-        """Free the disk of candidates that are neither trained on nor the best."""
+        """Free the disk of what no later slice needs."""
         for one in self.journal.tried:
-            if not one.is_open and best[:1] != [one]:
-                kept = self.journal.checkpoints(one)
-                if kept.files():
-                    kept.remove()
-                    self.journal.folder(one).rmdir()
+            kept = self.journal.checkpoints(one)
+            if one.is_open or best[:1] == [one]:
+                kept.keep_newest()
+            elif kept.files():
+                kept.remove()
+                self.journal.folder(one).rmdir()
 
     # The result.
 

@@ -72,6 +72,10 @@ class Checkpoints:
                 if file not in kept:
                     file.unlink()
 
+    def keep_newest(self) -> None:
+        """Remove all checkpoints but the newest."""
+        self._remove_but(self.files()[-1:])
+
     def newest(self, say: Callable[[str], None], needed: bool = True) -> State | None:
         """Read the newest intact checkpoint; ``say`` receives a line on each damaged one.
 

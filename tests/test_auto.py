@@ -225,6 +225,8 @@ def test_the_best_by_validation_is_the_run_and_is_repeatable(tmp_path, monkeypat
     assert f"{result.test['mrr']:.3f}" in page
     assert "With more time" in page
     assert "All is tried" in page
+    assert "he trivial rules, whose validation MRR is " in result.verdict
+    assert result.verdict[1:] in page
     assert result.advice() == []
     assert f"nscaching tune {GRAPH.name} --model {run.config.model}" in page
 

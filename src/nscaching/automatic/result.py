@@ -85,8 +85,8 @@ class Auto:
             return ""
         known = max(found["mrr"] for found in rules.values())
         if best[0].mrr > known:
-            return f"the trivial rules have validation MRR {known:.3f}, the best model more"
-        said = f"no model is above the trivial rules, which have validation MRR {known:.3f}"
+            return f"the best model is above the trivial rules, whose validation MRR is {known:.3f}"
+        said = f"no model is above the trivial rules, whose validation MRR is {known:.3f}"
         return f"{said}: see nscaching audit"
 
     def advice(self) -> list[str]:

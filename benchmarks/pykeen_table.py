@@ -66,7 +66,9 @@ def new_loop(
 
 def mrr(graph: KnowledgeGraph, model: ERModel, triples: Ids) -> float:
     """Rank by nscaching, with the parameters of PyKEEN's model."""
-    twin = build(type(model).__name__, graph, model.entity_representations[0].shape[0], 1)
+    name = type(model).__name__
+    norm = 2 if name == "RotatE" else 1
+    twin = build(name, graph, model.entity_representations[0].shape[0], norm)
     parts = {
         "entity": model.entity_representations[0],
         "relation": model.relation_representations[0],
@@ -74,6 +76,8 @@ def mrr(graph: KnowledgeGraph, model: ERModel, triples: Ids) -> float:
     with torch.no_grad():
         for table, representation in parts.items():
             rows = representation(None).detach()
+            if name == "RotatE" and table == "relation":
+                rows = rows.angle()
             if rows.is_complex():
                 rows = torch.cat([rows.real, rows.imag], dim=1)
             getattr(twin, table).copy_(rows)

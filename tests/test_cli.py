@@ -447,7 +447,7 @@ def test_demo(call, ask):
     assert [len(answer["answers"]) for answer in found["answers"]] == [3, 3, 3]
     graph = KnowledgeGraph.load("world")
     for name, way in WAYS.items():
-        assert Run.load(f"here/{name}").config == settings_for(graph, way | {"epochs": 1})
+        assert Run.load(f"here/{name}").config == settings_for(graph, **way | {"epochs": 1})
     with pytest.raises(SystemExit) as stop:
         main(["demo", "--epochs", "1", "--out", "here"])
     assert stop.value.code == 2  # and nothing is trained over it

@@ -46,14 +46,14 @@ some_settings = st.fixed_dictionaries(
 @given(graphs(), some_settings)
 def test_what_is_given_stays_and_a_choice_is_final(graph, asked):
     """The settings that were chosen, given as they are, leave nothing to choose."""
-    chosen = settings_for(graph, asked)
+    chosen = settings_for(graph, **asked)
     flat = chosen.flat()
     assert {name: flat[name] for name in asked} == asked
     assert {n for n, v in flat.items() if v != recipe(asked).flat()[n]} <= set(BY_GRAPH)
     assert {n for n, v in recipe(asked).flat().items() if v != TrainConfig().flat()[n]} <= {
         *BY_GRAPH, *asked,
     }  # fmt: skip
-    assert settings_for(graph, chosen.to_dict()) == chosen
+    assert settings_for(graph, **chosen.to_dict()) == chosen
     assert describe(chosen).startswith(f"{chosen.model}, ")
 
 
@@ -90,28 +90,28 @@ def test_models_and_samplers_decide_about_the_loss():
 
 def test_sizes_fit_the_graph(monkeypatch):
     """A small graph has a softmax over all entities; a table and the caches have a limit."""
-    assert (settings_for(GRAPH, {}).cache.n1, settings_for(GRAPH, {}).tail) == (0, 30)
+    assert (settings_for(GRAPH).cache.n1, settings_for(GRAPH).tail) == (0, 30)
     large = random_graph(entities=1000, relations=2, train=3000)
-    assert (settings_for(large, {}).cache.n1, settings_for(large, {}).tail) == (64, 512)
-    assert settings_for(large, {"tail": 2000}).cache.n1 == 64
-    assert settings_for(large, {"model": "TransH"}).cache.n1 == 50
-    assert settings_for(GRAPH, {"model": "TransH"}).cache.n1 == 15
-    assert settings_for(large, {}).dim == 200
-    assert settings_for(large, {"model": "RESCAL"}).dim == 50
+    assert (settings_for(large).cache.n1, settings_for(large).tail) == (64, 512)
+    assert settings_for(large, tail=2000).cache.n1 == 64
+    assert settings_for(large, model="TransH").cache.n1 == 50
+    assert settings_for(GRAPH, model="TransH").cache.n1 == 15
+    assert settings_for(large).dim == 200
+    assert settings_for(large, model="RESCAL").dim == 50
     keys = sum(map(len, large.train_index.values()))
     monkeypatch.setattr(defaults, "TABLE_BYTES", 1000 * 2 * 4 * 110)
     monkeypatch.setattr(defaults, "CACHE_BYTES", keys * 4 * 40)
-    assert (settings_for(large, {}).dim, settings_for(large, {}).cache.n1) == (100, 32)
+    assert (settings_for(large).dim, settings_for(large).cache.n1) == (100, 32)
 
 
 def test_a_training_has_enough_steps_and_an_end():
     tiny, small = random_graph(train=40), random_graph(entities=300, relations=9, train=20_000)
     for graph, batch, epochs in ((tiny, 64, 200), (small, 256, 200)):
-        config = settings_for(graph, {})
+        config = settings_for(graph)
         assert (config.batch_size, config.epochs, config.patience) == (batch, epochs, 5)
         assert config.validate_every == 6
-    assert settings_for(tiny, {"validate_every": 0}).patience == 0
-    assert settings_for(tiny, {"batch_size": 7}).batch_size == 7
+    assert settings_for(tiny, validate_every=0).patience == 0
+    assert settings_for(tiny, batch_size=7).batch_size == 7
 
 
 @settings(max_examples=50, deadline=None)
@@ -132,10 +132,10 @@ def test_facts_that_follow_from_others_are_penalised_less():
     one = one[one[:, 0] < one[:, 1]]
     triples = [(h, 0, t) for h, t in one.tolist()]
     twice = [*triples, *((t, 1, h) for h, t in one.tolist())]
-    assert settings_for(graph_of(triples), {}).penalty == 0.1
-    assert settings_for(graph_of(twice), {}).penalty == 0.02
+    assert settings_for(graph_of(triples)).penalty == 0.1
+    assert settings_for(graph_of(twice)).penalty == 0.02
     # A file that names the kind of the penalty, as those of runs do, says all of it.
-    assert settings_for(graph_of(twice), {"penalty_norm": "l2"}).penalty is None
+    assert settings_for(graph_of(twice), penalty_norm="l2").penalty is None
 
 
 # As people meet it.
@@ -186,5 +186,5 @@ def test_the_command_line_says_which_settings_the_graph_decides(capsys):
 
 def test_a_search_starts_from_what_the_graph_decides():
     found = tune(GRAPH, {"lr": [0.1, 0.05]}, trials=2, **SHORT)
-    assert found.config.changed(lr=0.1) == settings_for(GRAPH, SHORT)
+    assert found.config.changed(lr=0.1) == settings_for(GRAPH, **SHORT)
     assert tune(GRAPH, {"margin": [2.0]}, 1, model="TransE", **SHORT).config.objective == "auto"

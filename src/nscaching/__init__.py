@@ -3,7 +3,7 @@
 from nscaching import KnowledgeGraph, train
 
 graph = KnowledgeGraph.load("world")
-run = train(graph, model="TransE", sampler="nscaching", epochs=100, seed=1)
+run = train(graph, seed=1)
 print(run.evaluate()["mrr"], run.predict(head="Portugal", relation="borders"))
 """
 

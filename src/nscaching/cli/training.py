@@ -56,7 +56,7 @@ def train_run(verb: Train) -> None:
     graph = load_graph(verb.where, verb.labels, verb.split_seed, verb.literals)
     describe_graph(graph)
     _note_differences(verb, graph)
-    config = settings_for(graph, given)
+    config = settings_for(graph, **given)
     if not given.keys() >= set(BY_GRAPH):
         note(f"chosen for this graph: {describe(config)}")
     objective = choose_objective(config, MODELS.get(config.model))

@@ -50,8 +50,11 @@ def with_settings(
     return TrainConfig.from_dict(values, where)
 
 
-def settings_for(graph: KnowledgeGraph, given: Mapping[str, Any]) -> TrainConfig:
-    """Return the given settings, and the best known for this graph in place of all others."""
+def settings_for(graph: KnowledgeGraph, **given: Any) -> TrainConfig:  # noqa: ANN401
+    """Return the given settings, and the best known for this graph in place of all others.
+
+    This is what ``train(graph, **given)`` trains with.
+    """
     config = recipe(given)
     config = _fill(config, given, _sizes(graph, given, config))
     return _fill(config, given, _loss(graph, given, config))

@@ -56,7 +56,7 @@ def train(
     a folder for checkpoints alone: the same call resumes from the newest of them. They stay there
     when the run is finished.
     """
-    config = settings_for(graph, settings) if config is None else with_settings(config, settings)
+    config = settings_for(graph, **settings) if config is None else with_settings(config, settings)
     folder = None if out is None else RunFolder(out)
     if folder is not None:
         folder.check_free(overwrite)

@@ -86,7 +86,7 @@ class Tuning:
 
     def configure(self, settings: dict[str, Any]) -> TrainConfig:
         """Return the settings of a trial: what goes with its point is chosen anew."""
-        return absolute_starts(settings_for(self.graph, {**self.given, **settings}))
+        return absolute_starts(settings_for(self.graph, **{**self.given, **settings}))
 
     def importance(self) -> dict[str, float]:
         """Return the share of each hyperparameter in the variance of the MRR, largest first.

@@ -97,7 +97,7 @@ class Search:
         """Run trials until there are as many as asked for, or the space is used up."""
         if not len(graph.valid):
             raise UserError(f"{graph.name} has no validation triples, which a search is judged by")
-        self.config = absolute_starts(settings_for(graph, self.first))
+        self.config = absolute_starts(settings_for(graph, **self.first))
         watch = watch or Watch()
         tuning = Tuning(self.config, self.space, graph, path=self.out, given=self.settings)
         total = int(min(self.trials, math.prod(size(part) for part in self.space.values())))

@@ -91,7 +91,7 @@ class Demo:
         describe_graph(graph)
         runs = []
         for name, way in WAYS.items():
-            config = settings_for(graph, way | {"epochs": min(way["epochs"], self.epochs)})
+            config = settings_for(graph, **way | {"epochs": min(way["epochs"], self.epochs)})
             note(f"{name}: {describe(config)}")
             runs.append(watched(partial(train, graph, config, out=folder / name), config))
         answers = [

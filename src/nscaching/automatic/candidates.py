@@ -79,7 +79,7 @@ def make_config(
 
     ``place`` has seed, device and threads.
     """
-    return settings_for(graph, **BASES[base] | changes | place)
+    return settings_for(graph, **{**BASES[base], **changes, **place})
 
 
 def endless(config: TrainConfig, validate_every: int) -> TrainConfig:

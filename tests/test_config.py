@@ -14,8 +14,8 @@ from nscaching.data.graph import Source
 from nscaching.errors import UserError
 from nscaching.models import MODELS
 from nscaching.runs.settings import read_settings
+from nscaching.samplers.objective import choose_objective
 from nscaching.settings import CacheSettings, GeneratorSettings
-from nscaching.training.objective import choose_objective
 
 AT_LEAST_ONE = ("dim", "epochs", "batch_size", "n2", "negatives", "tail")
 AT_LEAST_ZERO = ("lazy", "validate_every", "patience", "seed", "threads")

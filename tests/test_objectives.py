@@ -14,7 +14,7 @@ from nscaching.kernels import AutogradLearner, Learning
 from nscaching.kernels.learner import cubes
 from nscaching.kernels.losses import LOGISTIC_ZERO, losses
 from nscaching.models import MODELS
-from nscaching.training.objective import choose_objective, penalty
+from nscaching.samplers.objective import choose_objective, penalty
 from nscaching.training.trainer import Trainer
 
 POSITIVE = [2.0, -1.0, 0.5, 9.0]

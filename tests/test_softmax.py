@@ -37,7 +37,7 @@ from nscaching.models import MODELS, Model, plain_distances
 from nscaching.models.bilinear import Bilinear
 from nscaching.runs.export import load_vectors
 from nscaching.samplers import SAMPLERS
-from nscaching.training.objective import choose_objective
+from nscaching.samplers.objective import choose_objective
 from nscaching.training.trainer import Trainer
 
 GRAPH = random_graph(entities=40, train=90, valid=20, test=20)

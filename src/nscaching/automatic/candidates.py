@@ -10,8 +10,8 @@ from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.models import MODELS
 from nscaching.runs.folder import Record
+from nscaching.samplers.objective import choose_objective
 from nscaching.training.defaults import settings_for
-from nscaching.training.objective import choose_objective
 
 # Name → settings; all others are chosen for the graph. The first are tried where time is short.
 BASES: dict[str, dict[str, Any]] = {

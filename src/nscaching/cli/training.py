@@ -18,9 +18,9 @@ from nscaching.registry import refuse_outside_code
 from nscaching.runs.folder import REPORT, RunFolder, default_out, resume_command
 from nscaching.runs.run import Run
 from nscaching.runs.settings import read_record
+from nscaching.samplers.objective import choose_objective, without_effect
 from nscaching.training.defaults import describe, recipe, settings_for
 from nscaching.training.memory import Statement, readable
-from nscaching.training.objective import choose_objective, without_effect
 from nscaching.training.train import differences, resume, train
 
 # The flags that go with --resume: none of them changes the steps that are done.

@@ -292,6 +292,10 @@ class KnowledgeGraph:
         """Find a relation, as ``entity_id`` finds an entity."""
         return self._relation_lookup.id_of(name)
 
+    def known_entity(self, name: str | int) -> int | None:
+        """Find an entity by exact name, label or short form; None: there is no such entity."""
+        return self._entity_lookup.exact(name)
+
     def triples(self, split: str) -> list[tuple[str, str, str]]:
         """Return the triples of a split by name, as ``from_triples`` takes them."""
         e, r = self.entities, self.relations

@@ -41,12 +41,9 @@ class NameLookup:
         """
         if not isinstance(name, str):
             return self._id_of_number(name)
-        if name in self._ids:
-            return self._ids[name]
-        if (iri := self.prefixes.expand(name)) in self._ids:
-            return self._ids[iri]
+        if (exact := self.exact(name)) is not None:
+            return exact
         for found, how in (
-            (self._labelled.get(name), "labelled"),
             (self._folded.get(name.casefold()), "labelled"),
             (self._local.get(name), "called"),
             (self._local_folded.get(name.casefold()), "called"),
@@ -56,6 +53,21 @@ class NameLookup:
             if found:
                 return found[0]
         raise unknown(self.kind, name, dict.fromkeys([*self._shown, *self.names]))
+
+    def exact(self, name: str | int) -> int | None:
+        """Return the id by exact name, label or short form; None: nothing is called so."""
+        if not isinstance(name, str):
+            if not self._are_numbers:
+                return self._id_of_number(name)
+            name = str(name)
+        if name in self._ids:
+            return self._ids[name]
+        if (iri := self.prefixes.expand(name)) in self._ids:
+            return self._ids[iri]
+        labelled = self._labelled.get(name, [])
+        if len(labelled) > 1:
+            raise self._question(name, labelled, "labelled")
+        return labelled[0] if labelled else None
 
     def ids_of(self, names: Iterable[str | int]) -> Ids:
         """Return the ids [n] of many names; each name is looked up once."""

@@ -19,6 +19,7 @@ from nscaching.errors import UserError, flag, unknown
 from nscaching.evaluation.calibration import Calibration
 from nscaching.evaluation.candidates import classify_entities, evaluate_relations
 from nscaching.evaluation.classify import classify, link_entities
+from nscaching.evaluation.explain import explain
 from nscaching.evaluation.predict import neighbours, predict, score
 from nscaching.evaluation.ranking import evaluate
 from nscaching.evaluation.ranks import Ranks
@@ -39,6 +40,7 @@ from nscaching.runs.calibration import (
 )
 from nscaching.runs.card import write_card
 from nscaching.runs.export import Vectors, export, vectors_of
+from nscaching.runs.extend import extend
 from nscaching.runs.folder import (
     CACHE,
     CALIBRATION,
@@ -83,7 +85,9 @@ class Run:
     """What turns scores into probabilities, once it is fitted or read; see ``calibrated``."""
 
     calibrated = calibrated
+    explain = explain
     export = export
+    extend = extend
     inspect = inspect
     neighbours = neighbours
     predict = predict

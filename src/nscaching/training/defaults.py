@@ -16,7 +16,7 @@ from nscaching.kernels.sizes import FLOAT, INT
 from nscaching.models import MODELS, Form
 from nscaching.registry import Registry
 from nscaching.samplers import SAMPLERS
-from nscaching.training.objective import choose_objective
+from nscaching.samplers.objective import choose_objective
 
 MODEL = "ComplEx"
 # Who gives one of these settings asks for negatives, one by one.

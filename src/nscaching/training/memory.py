@@ -17,8 +17,8 @@ from nscaching.kernels.losses import ALL_ENTITIES
 from nscaching.kernels.sizes import INT, LONG, Learned
 from nscaching.models import Model, build
 from nscaching.samplers import SAMPLERS
+from nscaching.samplers.objective import choose_objective
 from nscaching.training import machine
-from nscaching.training.objective import choose_objective
 
 Place = Literal["memory", "GPU memory", "disk"]
 

@@ -20,10 +20,10 @@ from nscaching.runs.folder import RunFolder
 from nscaching.runs.run import Run, warm_start
 from nscaching.runs.settings import CONFIG, read_probes, read_record, write_config
 from nscaching.samplers import SAMPLERS
+from nscaching.samplers.objective import penalty
 from nscaching.training import memory
 from nscaching.training.defaults import settings_for, with_settings
 from nscaching.training.listener import Listener
-from nscaching.training.objective import penalty
 from nscaching.training.recorder import Recorder
 from nscaching.training.trainer import Parameters, Starts, Trainer
 

@@ -31,9 +31,9 @@ from nscaching.probes import ProbeConfig
 from nscaching.probes.probes import Finding, Probes
 from nscaching.runs.folder import Record
 from nscaching.samplers import SAMPLERS, Sampler
+from nscaching.samplers.objective import choose_objective, penalty
 from nscaching.training.epoch import EpochMeter, TrainingTriples
 from nscaching.training.listener import Stage
-from nscaching.training.objective import choose_objective, penalty
 
 Parameters = dict[str, Tensor]
 Starts = tuple[Parameters | None, Parameters | None]  # of model and generator; None: random

@@ -11,8 +11,8 @@ from nscaching.config import HINTS, TrainConfig, check_type, read_toml
 from nscaching.errors import UserError, flag, unknown, user_path
 from nscaching.models import MODELS
 from nscaching.registry import refuse_outside_code
+from nscaching.samplers.objective import choose_objective
 from nscaching.training.defaults import with_settings
-from nscaching.training.objective import choose_objective
 
 Part = CategoricalDistribution | FloatDistribution | IntDistribution
 Space = dict[str, Part]  # choices or a range, by the name of the hyperparameter

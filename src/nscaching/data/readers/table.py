@@ -69,6 +69,11 @@ def read_triples(
     return found
 
 
+def read_numbered(path: Path) -> list[tuple[int, list[str]]]:
+    """Read ``head relation tail`` lines into (line number, names), as ``read_triples`` does."""
+    return list(_rows(path, _lines(path)))
+
+
 def _after_header(path: Path, notes: list[str], progress: Progress | None) -> tuple[str, Blocks]:
     """Return the separator and the blocks of a file; a header is skipped and noted."""
     number, first, blocks = split_first(path, read_blocks(path, progress))
@@ -81,14 +86,18 @@ def _after_header(path: Path, notes: list[str], progress: Progress | None) -> tu
     return separator, itertools.chain([(number, f"{first}\n".encode())], blocks)
 
 
-def line_naming(path: Path, name: str, places: tuple[int, ...]) -> int | None:
-    """Return the number of the first line that has a name in one of some columns."""
+def _lines(path: Path) -> Iterator[Line]:
+    """Yield the lines of a file, split into columns, without a header."""
     separator, blocks = _after_header(path, [], None)
     if separator == ",":
-        lines = _split_csv(path, lines_of(path, blocks))
-    else:
-        split = (_split_plain(path, block, separator) for block in blocks)
-        lines = itertools.chain.from_iterable(split)
+        return _split_csv(path, lines_of(path, blocks))
+    split = (_split_plain(path, block, separator) for block in blocks)
+    return itertools.chain.from_iterable(split)
+
+
+def line_naming(path: Path, name: str, places: tuple[int, ...]) -> int | None:
+    """Return the number of the first line that has a name in one of some columns."""
+    lines = _lines(path)
     found = (n for n, _, columns in lines if name in [columns[at].strip(" ") for at in places])
     return next(found, None)
 
@@ -116,6 +125,17 @@ def quick_names(block: bytes, separator: str) -> bytes | None:
 def _plain_names(path: Path, lines: Iterable[Line]) -> Iterator[bytes]:
     """Yield the names of lines in pieces, each name ended by END; refuse what is no triple."""
     names: list[str] = []
+    for _, row in _rows(path, lines):
+        names += row
+        if len(names) >= 3 * ROWS:
+            yield joined(names)
+            names.clear()
+    if names:
+        yield joined(names)
+
+
+def _rows(path: Path, lines: Iterable[Line]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number and the three names of each line; refuse what is no triple."""
     for number, line, columns in lines:
         if len(columns) != 3:
             what = f"expected 3 columns (head, relation, tail), found {len(columns)}"
@@ -123,12 +143,7 @@ def _plain_names(path: Path, lines: Iterable[Line]) -> Iterator[bytes]:
         row = [column.strip(" ") for column in columns]
         if not all(row):
             raise UserError(f"{path}:{number}: a name is empty: {shown(line)}")
-        names += row
-        if len(names) >= 3 * ROWS:
-            yield joined(names)
-            names.clear()
-    if names:
-        yield joined(names)
+        yield number, row
 
 
 def _split_plain(path: Path, block: tuple[int, bytes], separator: str) -> Iterator[Line]:

@@ -1,0 +1,115 @@
+"""Vectors of new entities, fitted against the frozen vectors of a trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nscaching.config import TrainConfig
+from nscaching.data.graph import KnowledgeGraph
+from nscaching.data.index import Ids
+from nscaching.errors import DIVERGED, Diverged
+from nscaching.evaluation.fact_losses import SmallModel, entity_tables, fact_losses, like
+from nscaching.kernels.learner import cubes
+from nscaching.models import Model
+from nscaching.samplers.objective import penalty
+
+BATCH = 1024  # facts in one step
+STEPS, PASSES = 300, 30  # at least
+RATE = 0.1  # first step of Adam, as a share of the usual size of a number of the table
+
+
+def fit_new(
+    model: Model,
+    config: TrainConfig,
+    graph: KnowledgeGraph,
+    facts: Ids,
+    new: int,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Model:
+    """Return the model with ``new`` more entities, their vectors fitted to facts [n, 3].
+
+    The loss is that of the run, over the facts that name a new entity; only the new rows move. They
+    start at the mean of the entities that stand on the same side of the same relations.
+    """
+    grown = _grown(model, graph, facts, new)
+    facts = facts[(facts[:, [0, 2]] >= model.entities).any(1)]
+    small = SmallModel.around(grown, facts, torch.float32, seed)
+    is_new = torch.from_numpy(small.entities >= model.entities)
+    names = entity_tables(model)
+    tables = {name: small.model.get_parameter(name).requires_grad_() for name in names}
+    optimizer = torch.optim.Adam(
+        [{"params": [t], "lr": RATE * _usual_size(t)} for t in tables.values()]
+    )
+    columns, size = small.columns(facts), min(BATCH, len(facts))
+    steps = max(STEPS, PASSES * -(-len(facts) // size))
+    slower = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, steps)
+    random = torch.Generator().manual_seed(seed)
+    order = torch.empty(0, dtype=torch.int64)
+    for step in range(steps):
+        if len(order) < size:
+            order = torch.randperm(len(facts), generator=random)
+        rows, order = order[:size], order[size:]
+        batch = tuple(column[rows] for column in columns)
+        optimizer.zero_grad()
+        loss = fact_losses(small.model, config, *batch).sum()
+        (loss + _penalty(small.model, config, tables, batch, size / len(facts))).backward()
+        for table in tables.values():
+            if table.grad is not None:
+                table.grad[~is_new] = 0
+        optimizer.step()
+        slower.step()
+        if progress is not None:
+            progress(step + 1, steps)
+    with torch.no_grad():
+        for name, table in tables.items():
+            if not table.isfinite().all():
+                raise Diverged(DIVERGED)
+            rows_of_new = grown.get_parameter(name)
+            rows_of_new[model.entities :] = table[is_new].to(rows_of_new.device)
+    return grown
+
+
+def _penalty(
+    model: Model,
+    config: TrainConfig,
+    tables: dict[str, Tensor],
+    batch: tuple[Tensor, ...],
+    share: float,
+) -> Tensor:
+    """Return the run's penalty in a step on a share of the facts."""
+    weight = penalty(config, model)
+    if config.penalty_norm == "n3":
+        return weight * cubes(model, *batch)
+    return weight / 2 * share * torch.stack([t.square().sum() for t in tables.values()]).sum()
+
+
+def _usual_size(table: Tensor) -> float:
+    return float(table.detach().square().mean().sqrt())
+
+
+def _grown(model: Model, graph: KnowledgeGraph, facts: Ids, new: int) -> Model:
+    """Return the model with more entities, each at the mean of the entities of its type."""
+    names, before = entity_tables(model), model.entities
+    state = dict(model.state_dict())
+    train = torch.from_numpy(graph.train.astype(np.int64))
+    for name in names:
+        table = state[name]
+        rows, counts = table.new_zeros(new, *table.shape[1:]), table.new_zeros(new)
+        for place in (0, 2):
+            own = facts[facts[:, place] >= before]
+            for relation in np.unique(own[:, 1]).tolist():
+                like_it = train[train[:, 1] == relation, place].unique().to(table.device)
+                mean = table[like_it].mean(0) if len(like_it) else table.mean(0)
+                which = own[own[:, 1] == relation, place].astype(np.int64) - before
+                which = torch.from_numpy(which).to(table.device)
+                rows.index_add_(0, which, mean.expand(len(which), *mean.shape))
+                counts.index_add_(0, which, counts.new_ones(len(which)))
+        state[name] = torch.cat([table, rows / counts.clamp(min=1).unsqueeze(1)])
+    grown = like(model, before + new)
+    grown.load_state_dict(state)
+    return grown.to(model.entity.device)

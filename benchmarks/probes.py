@@ -22,11 +22,11 @@ from typing import Any
 import torch
 
 from nscaching import KnowledgeGraph, ProbeConfig, TrainConfig
+from nscaching.kernels.cpu.threads import torch_settings
 from nscaching.runs.folder import RunFolder
 from nscaching.runs.run import Run
 from nscaching.training.listener import Listener
 from nscaching.training.recorder import Recorder
-from nscaching.training.train import torch_settings
 from nscaching.training.trainer import Trainer
 
 Work = Callable[..., Any]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -13,13 +13,17 @@ from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Ids
 from nscaching.errors import DIVERGED, Diverged
 from nscaching.evaluation.fact_losses import SmallModel, entity_tables, fact_losses, like
+from nscaching.kernels.cpu.threads import torch_settings
 from nscaching.kernels.learner import cubes
 from nscaching.models import Model
 from nscaching.samplers.objective import penalty
 
 BATCH = 1024  # facts in one step
 STEPS, PASSES = 300, 30  # at least
+ONE_THREAD = 50_000_000  # products in a step; with fewer, threads wait for each other
 RATE = 0.1  # first step of Adam, as a share of the usual size of a number of the table
+
+Tables = Mapping[str, Tensor]  # by name
 
 
 def fit_new(
@@ -39,9 +43,32 @@ def fit_new(
     grown = _grown(model, graph, facts, new)
     facts = facts[(facts[:, [0, 2]] >= model.entities).any(1)]
     small = SmallModel.around(grown, facts, torch.float32, seed)
+    tables = {
+        name: small.model.get_parameter(name).requires_grad_() for name in entity_tables(model)
+    }
     is_new = torch.from_numpy(small.entities >= model.entities)
-    names = entity_tables(model)
-    tables = {name: small.model.get_parameter(name).requires_grad_() for name in names}
+    work = min(BATCH, len(facts)) * small.model.entity.numel()
+    with torch_settings(1 if work < ONE_THREAD else 0):
+        _descend(small, config, facts, tables, is_new, seed, progress)
+    with torch.no_grad():
+        for name, table in tables.items():
+            if not table.isfinite().all():
+                raise Diverged(DIVERGED)
+            rows_of_new = grown.get_parameter(name)
+            rows_of_new[model.entities :] = table[is_new].to(rows_of_new.device)
+    return grown
+
+
+def _descend(
+    small: SmallModel,
+    config: TrainConfig,
+    facts: Ids,
+    tables: Tables,
+    is_new: Tensor,
+    seed: int,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    """Move the new rows of tables down the loss of facts [n, 3]."""
     optimizer = torch.optim.Adam(
         [{"params": [t], "lr": RATE * _usual_size(t)} for t in tables.values()]
     )
@@ -54,10 +81,12 @@ def fit_new(
         if len(order) < size:
             order = torch.randperm(len(facts), generator=random)
         rows, order = order[:size], order[size:]
-        batch = tuple(column[rows] for column in columns)
+        head, relation, tail = (column[rows] for column in columns)
         optimizer.zero_grad()
-        loss = fact_losses(small.model, config, *batch).sum()
-        (loss + _penalty(small.model, config, tables, batch, size / len(facts))).backward()
+        loss = fact_losses(small.model, config, head, relation, tail).sum()
+        share = size / len(facts)
+        triples = head, relation, tail
+        (loss + _penalty(small.model, config, tables, triples, share)).backward()
         for table in tables.values():
             if table.grad is not None:
                 table.grad[~is_new] = 0
@@ -65,20 +94,13 @@ def fit_new(
         slower.step()
         if progress is not None:
             progress(step + 1, steps)
-    with torch.no_grad():
-        for name, table in tables.items():
-            if not table.isfinite().all():
-                raise Diverged(DIVERGED)
-            rows_of_new = grown.get_parameter(name)
-            rows_of_new[model.entities :] = table[is_new].to(rows_of_new.device)
-    return grown
 
 
 def _penalty(
     model: Model,
     config: TrainConfig,
-    tables: dict[str, Tensor],
-    batch: tuple[Tensor, ...],
+    tables: Tables,
+    batch: tuple[Tensor, Tensor, Tensor],
     share: float,
 ) -> Tensor:
     """Return the run's penalty in a step on a share of the facts."""

@@ -1,7 +1,6 @@
 """Trains a model on a graph, or resumes a training run that was interrupted."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError, flag, user_path
 from nscaching.evaluation.chunks import is_shortage
 from nscaching.kernels import choose_device, choose_kernels
-from nscaching.kernels.cpu.threads import torch_threads
+from nscaching.kernels.cpu.threads import torch_settings
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import read_scores
 from nscaching.runs.checkpoints import Checkpoints
@@ -259,18 +258,3 @@ def absolute_starts(config: TrainConfig) -> TrainConfig:
     starts = {"pretrain": config.pretrain, "generator_pretrain": config.gan.generator_pretrain}
     absolute = {name: str(user_path(path).resolve()) for name, path in starts.items() if path}
     return config.changed(**absolute)
-
-
-@contextmanager
-def torch_settings(threads: int) -> Iterator[None]:
-    """Give torch some threads (0: those it has), and make subnormal numbers zero; undo both after.
-
-    With subnormal numbers, arithmetic on a CPU is a hundred times slower.
-    """
-    flushed = (torch.tensor(1e-40) * 1).item() == 0  # torch has no getter
-    torch.set_flush_denormal(True)
-    try:
-        with torch_threads(threads):
-            yield
-    finally:
-        torch.set_flush_denormal(flushed)

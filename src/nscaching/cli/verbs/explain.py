@@ -55,9 +55,9 @@ class Explain(AskRun):
         _print_or_say(headings, rows, none, words=[0, 3])
         rows = [[_fact(fact), f"{fact['influence']:.3g}"] for fact in result["facts"]]
         _print_or_say(["the score rests on", "influence"], rows, "no training fact of its entities")
-        compared = counted(result["facts_compared"], "fact")
-        say(f"influence: what the score would lose without a fact, to first order; {compared}")
-        say("compared; no unit: a sum of several has no meaning, the order has")
+        compared = f"best of {counted(result['facts_compared'], 'fact')}"
+        say(f"influence: what the score would lose without the fact, to first order; {compared}")
+        say("influences have no unit: compare them with each other, not with the score")
 
 
 def _print_or_say(

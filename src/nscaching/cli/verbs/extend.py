@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 
 from nscaching.cli.tables import HEADINGS, cells, counted, print_table, say
 from nscaching.cli.verbs._base import AskRun, Run
-from nscaching.errors import UserError
+from nscaching.errors import UserError, user_path
 
 NewFile = Annotated[
     Positional[Path], arg(metavar="FILE", help="New facts: head, relation, tail in each line.")
@@ -38,6 +38,8 @@ class Extend(AskRun):
 
         if not self.out:
             raise UserError("extend writes a new run folder: name it by --out")
+        if user_path(self.out).exists():
+            raise UserError(f"{self.out} exists already; choose another --out")
         RunFolder(self.out).check_free(overwrite=False)
         with when_slow("extending") as bar:
             extended = run.extend(self.file, self.held_out, self.seed, bar.stage)

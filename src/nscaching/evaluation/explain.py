@@ -17,7 +17,7 @@ from nscaching.errors import DIVERGED, Diverged, check_bounds
 from nscaching.evaluation.answers import Question, known_answers
 from nscaching.evaluation.chunks import Chunks
 from nscaching.evaluation.classify import score_triples
-from nscaching.evaluation.fact_losses import SmallModel, fact_losses
+from nscaching.evaluation.fact_losses import SmallModel, draw_rivals, fact_losses
 from nscaching.evaluation.paths import PathKind, path_kinds
 from nscaching.evaluation.ranking import Floats, chunk_size, row_by_row
 from nscaching.models import Model
@@ -170,10 +170,10 @@ def _moved_losses(run: Trained, small: SmallModel, slopes: Slopes, by: float, fa
     """Move the parameters along their slopes, and return the losses of facts [n] there."""
     for table, slope in slopes:
         table.add_(slope, alpha=by)
-    columns = small.columns(facts)
+    rivals = draw_rivals(small.model, torch.Generator().manual_seed(0))
 
     def work(some: slice) -> Tensor:
-        return fact_losses(small.model, run.config, *(column[some] for column in columns))
+        return fact_losses(small.model, run.config, small.columns(facts[some]), rivals)
 
     chunks = Chunks(min(len(facts), chunk_size(small.model) // 2 + 1), "facts")
     parts = [loss for _, loss in chunks.over(len(facts), work)]

@@ -10,18 +10,19 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from nscaching.config import TrainConfig
 from nscaching.data.index import Ids, Longs, Side
 from nscaching.errors import UserError
 from nscaching.kernels.losses import losses
-from nscaching.models import Model
+from nscaching.models import Form, Model
 from nscaching.samplers import SAMPLERS
 from nscaching.samplers.objective import choose_objective
 
-OTHERS = 2000  # entities beside those of the facts, drawn by seed, that compete with the answers
+OTHERS = 2000  # entities of a copy beside those of the facts, drawn by seed
+RIVALS, RIVALS_BY_DISTANCE = 1000, 200  # entities that compete with an answer; distances cost more
+NEVER = -1e9  # the score of a rival that is none
 
 
 def entity_tables(model: Model) -> list[str]:
@@ -83,27 +84,35 @@ class SmallModel:
         return h, r, t
 
 
-def fact_losses(
-    model: Model, config: TrainConfig, head: Tensor, relation: Tensor, tail: Tensor
-) -> Tensor:
-    """Return the loss [n] of each triple [n] by a run's own objective, both queries together.
+def draw_rivals(model: Model, generator: torch.Generator) -> Tensor:
+    """Return different entities [K] of a model, drawn to compete with the answers."""
+    most = RIVALS if model.form is Form.DOT else RIVALS_BY_DISTANCE
+    return torch.randperm(model.entities, generator=generator)[:most]
 
-    All other entities of the model stand for the negatives that training draws, weighed by
-    softmax(score): the hard ones count most, as in the cache.
+
+def fact_losses(
+    model: Model, config: TrainConfig, triples: tuple[Tensor, Tensor, Tensor], rivals: Tensor
+) -> Tensor:
+    """Return the loss [n] of triples ([n], [n], [n]) by a run's own objective, both queries summed.
+
+    The rivals [K] stand for the negatives of training, weighed by softmax(score): the hard ones
+    count most, as in the cache. The answer of a query is no rival of itself.
     """
     objective = choose_objective(config, model)
     hardness = config.adversarial if SAMPLERS.get(config.sampler).has_weights else 1.0
+    head, relation, tail = triples
     total = torch.zeros(len(head), dtype=model.entity.dtype)
     for side in Side:
         anchor, answer = side.query(head, tail)
-        scores = model.score_all(side, anchor, relation)
+        asked, relations = model.asked(side, relation)
+        true_head, true_tail = asked.query(anchor, answer)
+        positive = model.score(true_head, relations, true_tail)
+        scores = model.score_shared(side, anchor, relation, rivals)
+        negative = scores.masked_fill(rivals == answer.unsqueeze(1), NEVER)
         if objective in ("softmax", "1vsall"):
-            total = total + F.cross_entropy(config.scale * scores, answer, reduction="none")
-            continue
-        answer = answer.unsqueeze(1)
-        others = torch.ones_like(scores, dtype=torch.bool).scatter_(1, answer, False)
-        negative = scores[others].view(len(scores), -1)
-        how = "logistic" if objective == "kvsall" else objective
-        positive = scores.gather(1, answer).squeeze(1)
-        total = total + losses(how, config.margin, positive, negative, hardness)[0]
+            both = config.scale * torch.cat([positive.unsqueeze(1), negative], dim=1)
+            total = total + both.logsumexp(1) - both[:, 0]
+        else:
+            how = "logistic" if objective == "kvsall" else objective
+            total = total + losses(how, config.margin, positive, negative, hardness)[0]
     return total

@@ -12,15 +12,20 @@ from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Ids
 from nscaching.errors import DIVERGED, Diverged
-from nscaching.evaluation.fact_losses import SmallModel, entity_tables, fact_losses, like
+from nscaching.evaluation.fact_losses import (
+    SmallModel,
+    draw_rivals,
+    entity_tables,
+    fact_losses,
+    like,
+)
 from nscaching.kernels.cpu.threads import torch_settings
 from nscaching.kernels.learner import cubes
 from nscaching.models import Model
 from nscaching.samplers.objective import penalty
 
-BATCH = 1024  # facts in one step
-STEPS, PASSES = 300, 30  # at least
-ONE_THREAD = 50_000_000  # products in a step; with fewer, threads wait for each other
+BATCH = 256  # facts in one step
+STEPS, PASSES = 200, 10  # at least
 RATE = 0.1  # first step of Adam, as a share of the usual size of a number of the table
 
 Tables = Mapping[str, Tensor]  # by name
@@ -47,8 +52,7 @@ def fit_new(
         name: small.model.get_parameter(name).requires_grad_() for name in entity_tables(model)
     }
     is_new = torch.from_numpy(small.entities >= model.entities)
-    work = min(BATCH, len(facts)) * small.model.entity.numel()
-    with torch_settings(1 if work < ONE_THREAD else 0):
+    with torch_settings(1):  # steps are small: threads would wait for each other
         _descend(small, config, facts, tables, is_new, seed, progress)
     with torch.no_grad():
         for name, table in tables.items():
@@ -81,11 +85,11 @@ def _descend(
         if len(order) < size:
             order = torch.randperm(len(facts), generator=random)
         rows, order = order[:size], order[size:]
-        head, relation, tail = (column[rows] for column in columns)
+        triples = columns[0][rows], columns[1][rows], columns[2][rows]
+        rivals = draw_rivals(small.model, random)
         optimizer.zero_grad()
-        loss = fact_losses(small.model, config, head, relation, tail).sum()
+        loss = fact_losses(small.model, config, triples, rivals).sum()
         share = size / len(facts)
-        triples = head, relation, tail
         (loss + _penalty(small.model, config, tables, triples, share)).backward()
         for table in tables.values():
             if table.grad is not None:

@@ -1,0 +1,88 @@
+"""New entities by ``extend`` against a full training: MRR of their test triples.
+
+    python benchmarks/extend.py WHERE --seed 1
+
+A share of the entities is taken out of the graph with all their triples. One run is trained
+without them and extended by their training triples; another one is trained on everything. Both
+rank the test triples that name one of the entities, among all entities, filtered.
+"""
+
+import argparse
+import time
+
+import numpy as np
+
+from nscaching import KnowledgeGraph, Run, train
+from nscaching.data.graph import SPLITS
+from nscaching.data.index import Ids
+from nscaching.evaluation.ranking import Queries, metrics, rank
+
+SETTINGS = {
+    "sampler": "nscaching", "objective": "softmax", "optimizer": "adagrad", "lr": 0.1,
+    "batch_size": 128, "n1": 32, "validate_every": 2, "patience": 3,
+}  # fmt: skip
+OF_MODEL = {
+    "ComplEx": {"penalty_norm": "n3", "penalty": 0.05},
+    "DistMult": {"penalty_norm": "n3", "penalty": 0.05},
+    "TransE": {"scale": 8.0},
+    "RotatE": {"scale": 1.0},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("where")
+    parser.add_argument("--share", type=float, default=0.05)
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--dim", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--models", nargs="*", default=list(OF_MODEL))
+    asked = parser.parse_args()
+    graph = KnowledgeGraph.load(asked.where)
+    random = np.random.default_rng(asked.seed)
+    count = round(asked.share * len(graph.entities))
+    new = {graph.entities[i] for i in random.permutation(len(graph.entities))[:count]}
+    old = {s: [f for f in graph.triples(s) if not new & {f[0], f[2]}] for s in SPLITS}
+    named = {relation for _, relation, _ in old["train"]}  # extend needs known relations
+    facts, asked_for = (
+        [f for f in graph.triples(s) if new & {f[0], f[2]} and f[1] in named]
+        for s in ("train", "test")
+    )
+    smaller = KnowledgeGraph.from_triples(old["train"], valid=old["valid"], test=old["test"])
+    sizes = f"{count} entities with {len(facts)} training and {len(asked_for)} test triples"
+    print(f"{graph.name}: {len(graph.entities)} entities, of which are new: {sizes}")
+    for model in asked.models:
+        settings = {**SETTINGS, **OF_MODEL[model], "model": model, "seed": asked.seed}
+        settings |= {"epochs": asked.epochs, "dim": asked.dim}
+        whole, seconds = timed(lambda s=settings: train(graph, **s))
+        part = train(smaller, **settings)
+        extended, fitted = timed(lambda run=part: run.extend(facts, seed=asked.seed))
+        report = extended.record["extended"]
+        print(
+            f"{model:9} full training {figure(whole, graph, asked_for)} in {seconds:.1f} s, "
+            f"extended {figure(extended, graph, asked_for)} in {fitted:.1f} s "
+            f"(its own figure, of {report['held_out']} held-out facts: {report['mrr']:.3f})"
+        )
+
+
+def timed(work: object) -> tuple[Run, float]:
+    begin = time.perf_counter()
+    return work(), time.perf_counter() - begin  # type: ignore[operator]
+
+
+def figure(run: Run, graph: KnowledgeGraph, triples: list[tuple[str, str, str]]) -> str:
+    """Return the filtered MRR of test triples; known are those of the whole graph."""
+    names, relations = set(run.graph.entities), set(run.graph.relations)
+
+    def ids(some: list[tuple[str, str, str]]) -> Ids:
+        return run.graph.ids([f for f in some if {f[0], f[2]} <= names and f[1] in relations])
+
+    every = ids([f for split in SPLITS for f in graph.triples(split)])
+    lists = {"entities": run.graph.entities, "relations": run.graph.relations}
+    known = KnowledgeGraph.from_triples(every, split_seed=None, **lists)
+    ranks = rank(run.model, Queries(known, ids(triples)))
+    return f"{metrics(np.concatenate([r.resolve('realistic') for r in ranks.values()]))['mrr']:.3f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -163,7 +163,7 @@ def _check_linked(facts: NewFacts) -> None:
         linked[ends[linked[ends].any(1)]] = True
     for row, fact in enumerate(ends.tolist()):
         if not linked[fact].all():
-            name = facts.entities[max(fact) - facts.known]
+            name = facts.entities[next(end for end in fact if not linked[end]) - facts.known]
             reason = "no new fact links it to a known entity, not even through other new ones"
             raise UserError(f"{facts.places[row]}: {name!r} is a new entity, and {reason}")
 

@@ -15,7 +15,8 @@ import numpy as np
 from nscaching import KnowledgeGraph, Run, train
 from nscaching.data.graph import SPLITS
 from nscaching.data.index import Ids
-from nscaching.evaluation.ranking import Queries, metrics, rank
+from nscaching.evaluation.ranking import Queries, rank
+from nscaching.evaluation.ranks import metrics
 
 SETTINGS = {
     "sampler": "nscaching", "objective": "softmax", "optimizer": "adagrad", "lr": 0.1,

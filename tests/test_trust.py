@@ -51,6 +51,7 @@ def marker(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     marker = tmp_path / "marker"
     (tmp_path / "theirs.py").write_text(CODE.format(marker=str(marker)))
+    (tmp_path / "new.tsv").write_text("new\tr0\te1\n")
     _forget()
     yield marker
     _forget()
@@ -90,6 +91,8 @@ READS = {
     "evaluate": [["run"], ["run", "--task", "relations"]],
     "classify": [["run"]],
     "predict": [["run", *QUERY]],
+    "explain": [["run", *QUERY, "--tail", "e1"]],
+    "extend": [["run", "new.tsv", "--out", "more"]],
     "neighbours": [["run", "e0"]],
     "inspect": [["run", *QUERY]],
     "export": [["run", "--to", "vectors.npz"]],

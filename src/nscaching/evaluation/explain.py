@@ -19,7 +19,8 @@ from nscaching.evaluation.chunks import Chunks
 from nscaching.evaluation.classify import score_triples
 from nscaching.evaluation.fact_losses import SmallModel, draw_rivals, fact_losses
 from nscaching.evaluation.paths import PathKind, path_kinds
-from nscaching.evaluation.ranking import Floats, chunk_size, row_by_row
+from nscaching.evaluation.ranking import chunk_size, row_by_row
+from nscaching.evaluation.ranks import Floats
 from nscaching.models import Model
 
 MOST_FACTS = 5000  # of head and of tail whose influence is estimated; of more, drawn by seed

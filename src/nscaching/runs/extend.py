@@ -14,10 +14,11 @@ from nscaching.data.frames import read_columns
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Ids, distinct
 from nscaching.data.readers.table import TABLE_SUFFIXES, file_suffix, read_numbered
-from nscaching.errors import UserError, user_path
+from nscaching.errors import UserError, counted, user_path
 from nscaching.evaluation.answers import known_answers
 from nscaching.evaluation.new_vectors import fit_new
-from nscaching.evaluation.ranking import Queries, metrics, rank
+from nscaching.evaluation.ranking import Queries, rank
+from nscaching.evaluation.ranks import metrics
 from nscaching.models import Model
 from nscaching.probes import ProbeConfig
 
@@ -170,7 +171,8 @@ def _check_linked(facts: NewFacts) -> None:
 
 def _larger(run: Run, facts: NewFacts) -> KnowledgeGraph:
     graph, count = run.graph, len(facts.entities)
-    what = f"{len(facts.triples):,} facts and {count:,} entities were added to run {run.name}"
+    added = f"{counted(len(facts.triples), 'fact')} and {counted(count, 'entity', 'entities')}"
+    what = f"{added} were added to run {run.name}"
     how = "the new vectors were fitted without a new training" if count else "no vector changed"
     return replace(
         graph,

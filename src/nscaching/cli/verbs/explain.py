@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from nscaching.cli.tables import counted, print_table, say
+from nscaching.cli.tables import print_table, say
 from nscaching.cli.verbs._base import AskRun, Run
 from nscaching.cli.verbs.predict import asked
-from nscaching.errors import UserError
+from nscaching.errors import UserError, counted
 from nscaching.runs.escaping import shorten
 
 SHORT = 60  # characters of a name in a table; JSON has all of them

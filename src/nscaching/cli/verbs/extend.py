@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from nscaching.cli.tables import HEADINGS, cells, counted, print_table, say
+from nscaching.cli.tables import HEADINGS, cells, print_table, say
 from nscaching.cli.verbs._base import AskRun, Run
-from nscaching.errors import UserError, user_path
+from nscaching.errors import UserError, counted, user_path
 
 NewFile = Annotated[
     Positional[Path], arg(metavar="FILE", help="New facts: head, relation, tail in each line.")
@@ -48,9 +48,7 @@ class Extend(AskRun):
 
     def show(self, run: Run, result: dict[str, Any]) -> None:
         facts = counted(result["facts"], "fact")
-        entities = f"{result['new_entities']:,} new " + (
-            "entity" if result["new_entities"] == 1 else "entities"
-        )
+        entities = counted(result["new_entities"], "new entity", "new entities")
         say(f"{result['run']}: {facts} and {entities} more than {result['from']}")
         if result["between_known"]:
             between = counted(result["between_known"], "fact")

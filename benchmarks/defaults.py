@@ -27,8 +27,8 @@ import torch
 
 from nscaching import KnowledgeGraph, TrainConfig, train, tune
 from nscaching.data.datasets import find
+from nscaching.kernels.cpu.threads import torch_settings
 from nscaching.training.defaults import describe, settings_for
-from nscaching.training.train import torch_settings
 from nscaching.training.trainer import Trainer
 
 Row = dict[str, Any]

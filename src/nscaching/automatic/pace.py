@@ -10,9 +10,9 @@ from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import Stopped
 from nscaching.evaluation.ranking import Queries, rank
+from nscaching.kernels.cpu.threads import torch_settings
 from nscaching.training import memory
 from nscaching.training.listener import Stage
-from nscaching.training.train import torch_settings
 from nscaching.training.trainer import Trainer
 
 SAMPLE = 500  # validation triples that are ranked

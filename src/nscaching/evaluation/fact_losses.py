@@ -42,8 +42,11 @@ def entity_tables(model: Model) -> list[str]:
 
 
 def _sizes(model: Model, entities: int) -> dict[str, torch.Size]:
-    """Return the shapes of the state of such a model with so many entities, in no memory."""
-    with torch.device("meta"):
+    """Return the shapes of the state of such a model with so many entities."""
+    try:
+        with torch.device("meta"):  # which takes no memory
+            made = like(model, entities)
+    except NotImplementedError:  # by a constructor that computes
         made = like(model, entities)
     return {name: tensor.shape for name, tensor in made.state_dict().items()}
 

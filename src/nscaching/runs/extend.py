@@ -14,7 +14,7 @@ from nscaching.data.frames import read_columns
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Ids, distinct
 from nscaching.data.readers.table import TABLE_SUFFIXES, file_suffix, read_numbered
-from nscaching.errors import UserError, counted, user_path
+from nscaching.errors import UserError, counted, flag, user_path
 from nscaching.evaluation.answers import known_answers
 from nscaching.evaluation.new_vectors import fit_new
 from nscaching.evaluation.ranking import Queries, rank
@@ -63,7 +63,7 @@ def extend(
     ``save`` writes the result to a new folder.
     """
     if not 0 <= held_out < 1:
-        raise UserError(f"held_out must be at least 0 and below 1, not {held_out}")
+        raise UserError(f"{flag('held_out')} must be at least 0 and below 1, not {held_out}")
     facts = _numbered(run.graph, *_rows(triples))
     _check_new(run.graph, facts)
     _check_linked(facts)

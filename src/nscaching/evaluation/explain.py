@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nscaching.config import TrainConfig
+from nscaching.data.frames import PARTS
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Ids, Longs, distinct
-from nscaching.errors import DIVERGED, Diverged, check_bounds
+from nscaching.errors import DIVERGED, Diverged, UserError, check_bounds, flag
 from nscaching.evaluation.answers import Question, known_answers
 from nscaching.evaluation.chunks import Chunks
 from nscaching.evaluation.classify import score_triples
@@ -37,7 +38,14 @@ class Trained(Protocol):
     config: TrainConfig
 
 
-def explain(run: Trained, head: str, relation: str, tail: str, top: int = 10) -> dict[str, Any]:
+def explain(
+    run: Trained,
+    head: str,
+    relation: str,
+    tail: str,
+    top: int = 10,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
     """Return the training facts that speak for a triple, given by names, labels or ids.
 
     - ``similar``: facts of the same relation between entities whose vectors are near;
@@ -48,14 +56,19 @@ def explain(run: Trained, head: str, relation: str, tail: str, top: int = 10) ->
       score's.
 
     At most ``top`` of each. The triple itself is left out; ``known`` names the split that holds it.
+    ``progress`` receives (kinds of paths counted, kinds in all).
     """
     check_bounds("top", top, 1)
     graph = run.graph
+    for part, given in zip(PARTS, (head, relation, tail), strict=True):
+        if not isinstance(given, str | int | np.integer) or given == "":
+            raise UserError(f"explain needs a whole triple: give one {flag(part)}")
     question = Question(graph, head, relation, tail)
     triple = question.ids[:, 0]
     score = float(score_triples(run.model, triple[None])[0])
     near, nearness = similar_facts(run.model, graph, triple, top)
-    paths = path_kinds(graph, *triple.tolist())[:top]
+    h, r, t = triple.tolist()
+    paths = path_kinds(graph, h, r, t, progress)[:top]
     own = facts_of(graph, triple)
     on_paths = [path_facts(kind, len(graph.relations)) for kind in paths]
     rows = distinct(np.concatenate([own, near, *on_paths]).astype(np.int32))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +13,8 @@ from nscaching.data.index import Longs
 LONGEST = 3  # steps
 MOST_PATHS = 1_000_000  # between two entities; of more, a part drawn by seed is looked at
 MOST_KINDS = 200  # sequences of relations whose confidence is counted
-STARTS = 1000  # entities from which a sequence is followed, drawn by seed where there are more
-MOST_ROWS = 2_000_000  # of paths in memory; beyond it, fewer starts
+STARTS = 300  # entities from which a sequence is followed, drawn by seed where there are more
+MOST_ROWS = 500_000  # of paths in memory; beyond it, fewer starts
 DOUBT = 5  # pairs without the relation that are added to those seen: AnyBURL's pessimism
 
 
@@ -118,31 +119,51 @@ def _path(head: int, tail: int, kinds: list[Longs], inner: list[Longs]) -> tuple
     return np.stack(kinds, axis=1), np.stack([ends[0], *inner, ends[1]], axis=1)
 
 
-def path_kinds(graph: KnowledgeGraph, head: int, relation: int, tail: int) -> list[PathKind]:
+def path_kinds(
+    graph: KnowledgeGraph,
+    head: int,
+    relation: int,
+    tail: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[PathKind]:
     """Return the kinds of paths from head to tail that support the relation, the best first.
 
-    The triple itself is no path, and does not count for the support of one.
+    The triple itself is no path, and does not count for the support of one. ``progress`` receives
+    (kinds counted, kinds in all).
     """
     steps = Steps(graph)
     known = graph.train[graph.train[:, 1] == relation].astype(np.int64)
     holds = np.unique(known[:, 0] * steps.entities + known[:, 2])
+    found = _commonest(paths_between(steps, head, tail), (relation,))
     kinds: list[PathKind] = []
-    for sequences, entities in paths_between(steps, head, tail):
+    for place, (sequence, count, example) in enumerate(found, 1):
+        every, followed, pairs = _pairs(steps, sequence)
+        pairs = pairs[pairs != head * steps.entities + tail]
+        if support := int(np.isin(pairs, holds).sum()):
+            figures = len(pairs), support, followed, every
+            kinds.append(PathKind(sequence, count, example, *figures))
+        if progress is not None:
+            progress(place, len(found))
+    return sorted(kinds, key=lambda kind: -kind.worth)
+
+
+def _commonest(
+    paths: list[tuple[Longs, Longs]], trivial: tuple[int, ...]
+) -> list[tuple[tuple[int, ...], int, tuple[int, ...]]]:
+    """Return sequences of relations, their counts and examples: short ones first, then common ones.
+
+    The relation of the triple alone is trivial.
+    """
+    found: list[tuple[tuple[int, ...], int, tuple[int, ...]]] = []
+    for sequences, entities in paths:
         distinct, example, count = np.unique(
             sequences, axis=0, return_index=True, return_counts=True
         )
-        for i in np.argsort(-count, kind="stable")[: MOST_KINDS - len(kinds)].tolist():
+        for i in np.argsort(-count, kind="stable")[: MOST_KINDS - len(found)].tolist():
             sequence = tuple(distinct[i].tolist())
-            if sequence == (relation,):
-                continue
-            starts, followed, pairs = _pairs(steps, sequence)
-            pairs = pairs[pairs != head * steps.entities + tail]
-            support = int(np.isin(pairs, holds).sum())
-            if support:
-                one = tuple(entities[example[i]].tolist())
-                sizes = len(pairs), support, followed, starts
-                kinds.append(PathKind(sequence, int(count[i]), one, *sizes))
-    return sorted(kinds, key=lambda kind: -kind.worth)
+            if sequence != trivial:
+                found.append((sequence, int(count[i]), tuple(entities[example[i]].tolist())))
+    return found
 
 
 def _pairs(steps: Steps, sequence: tuple[int, ...]) -> tuple[int, int, Longs]:

@@ -8,7 +8,7 @@ from typing import Any
 from nscaching.cli.tables import print_table, say
 from nscaching.cli.verbs._base import AskRun, Run
 from nscaching.cli.verbs.predict import asked
-from nscaching.errors import UserError, counted
+from nscaching.errors import counted
 from nscaching.runs.escaping import shorten
 
 SHORT = 60  # characters of a name in a table; JSON has all of them
@@ -31,10 +31,10 @@ class Explain(AskRun):
     """How many similar facts, paths and influences, at most."""
 
     def ask(self, run: Run) -> dict[str, Any]:
-        for name in ("head", "relation", "tail"):
-            if not getattr(self, name):
-                raise UserError(f"explain needs a whole triple: give --{name} too")
-        return run.explain(self.head, self.relation, self.tail, self.top)
+        from nscaching.cli.progress import when_slow
+
+        with when_slow("counting paths") as bar:
+            return run.explain(self.head, self.relation, self.tail, self.top, bar)
 
     def show(self, run: Run, result: dict[str, Any]) -> None:
         known = f"known, from {result['known']}" if result["known"] else "not in the data"

@@ -220,6 +220,8 @@ def test_a_model_with_other_parameters_is_refused():
     graph = random_graph(entities=9)
     run = run_of(graph)
     run.model = Deep(9, 3, 4)
+    for table in run.model.parameters():
+        torch.nn.init.ones_(table)
     with pytest.raises(UserError, match=r"Deep has more than vectors.*layer"):
         run.explain("e0", "r0", "e1")
     with pytest.raises(UserError, match=r"Deep has more than vectors.*layer"):

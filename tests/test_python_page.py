@@ -17,7 +17,7 @@ def test_the_page_runs_and_prints_what_it_says(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     names = {}
     parts = PART.findall(PAGE)
-    assert len(parts) == 8
+    assert len(parts) == 10
     for program, said in parts:
         exec(compile(program, "python.md", "exec"), names)
         found, expected = capsys.readouterr().out.split(), textwrap.dedent(said).split()

@@ -492,6 +492,7 @@ def test_repeats_and_unseen_names_are_said_once(here, capsys):
         "note: 10 duplicate triples dropped from train",
         "note: 1 entity of valid/test is not in train (such as 'new'); it stays in the ranking",
         "note: 1 relation of valid/test is not in train (such as 'q'); it stays in the ranking",
+        "note: --n2 asks for negatives one by one; the default is a softmax",
     ]
     assert len(KnowledgeGraph.load("folder").entities) == 10
     main(["evaluate", "new", "--json"])

@@ -166,7 +166,7 @@ def test_a_run_tells_what_was_chosen_and_can_be_repeated(tmp_path, monkeypatch, 
     words = ["own.tsv", "--objective", "softmax", "--n2", "3", "--tail", "5", "--epochs", "1"]
     cli.main(["train", *words])
     err = capsys.readouterr().err
-    assert "note: --n2 has no effect with --objective softmax\n" in err
+    assert "note: --n2 has no effect with --objective softmax and --sampler nscaching\n" in err
     assert "--tail has no effect" not in err
     # A file may leave most to the graph, and flags win over a file.
     (tmp_path / "own.toml").write_text('model = "DistMult"\nepochs = 2\nthreads = 1\n')
@@ -188,3 +188,27 @@ def test_a_search_starts_from_what_the_graph_decides():
     found = tune(GRAPH, {"lr": [0.1, 0.05]}, trials=2, **SHORT)
     assert found.config.changed(lr=0.1) == settings_for(GRAPH, **SHORT)
     assert tune(GRAPH, {"margin": [2.0]}, 1, model="TransE", **SHORT).config.objective == "auto"
+
+
+def test_what_is_given_decides_about_the_rest():
+    large = random_graph(entities=300, relations=9, train=51_000)
+    for graph, scale, length in ((GRAPH, 7.2, 11.28), (large, 15.0, 11.28)):
+        by_norm = [settings_for(graph, model="TransE", norm=norm).scale for norm in (2, 1)]
+        assert by_norm == pytest.approx([scale, scale / length], abs=0.01)
+    assert settings_for(GRAPH, model="TransE", optimizer="adagrad").lr == 0.1
+    assert settings_for(GRAPH, sampler="uniform", optimizer="adagrad").lr == 0.1
+    assert settings_for(GRAPH, epochs=60).validate_every == 2
+    assert settings_for(large, batch_size=64).epochs == 20
+    assert settings_for(GRAPH, n1=0).tail == 30
+    assert settings_for(GRAPH, penalty_norm="n3").penalty == settings_for(GRAPH).penalty
+    assert settings_for(random_graph(valid=0)).patience == 0
+    assert settings_for(GRAPH, lazy=1, temperature=2.0).objective == "softmax"
+
+
+def test_a_run_to_start_from_decides_about_the_shape(tmp_path):
+    config = TrainConfig().changed(n1=4, dim=6, **SHORT)
+    train(GRAPH, config, out=tmp_path / "start")
+    chosen = settings_for(GRAPH, pretrain=str(tmp_path / "start"))
+    assert (chosen.model, chosen.dim, chosen.norm, chosen.reciprocal) == ("TransE", 6, 1, False)
+    train(GRAPH, pretrain=str(tmp_path / "start"), **SHORT)
+    assert settings_for(GRAPH, pretrain=str(tmp_path / "none")).model == "ComplEx"

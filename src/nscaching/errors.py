@@ -61,13 +61,13 @@ def check_bounds(name: str, value: float, least: float, most: float = math.inf) 
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """Build the error for an unknown name: all known names, or of more than 20 the nearest.
+    """Build the error for an unknown name: all known names, or of more than 24 the nearest.
 
     If none is near, it names three, to show what names look like.
     """
     names = list(known)
     folded = {n.casefold(): n for n in names}
-    if len(names) <= 20:
+    if len(names) <= 24:
         said = f"known: {', '.join(names)}"
         if len(names) > FEW and (meant := _nearest(name.casefold(), folded)):
             said += f" (did you mean {folded[meant]}?)"

@@ -19,7 +19,7 @@ from nscaching.runs.folder import REPORT, RunFolder, default_out, resume_command
 from nscaching.runs.run import Run
 from nscaching.runs.settings import read_record
 from nscaching.samplers.objective import choose_objective, without_effect
-from nscaching.training.defaults import describe, recipe, settings_for
+from nscaching.training.defaults import OF_NEGATIVES, describe, recipe, settings_for
 from nscaching.training.memory import Statement, readable
 from nscaching.training.train import differences, resume, train
 
@@ -60,8 +60,12 @@ def train_run(verb: Train) -> None:
     if not given.keys() >= set(BY_GRAPH):
         note(f"chosen for this graph: {describe(config)}")
     objective = choose_objective(config, MODELS.get(config.model))
-    for name in without_effect(objective, verb.given):
-        note(f"note: {as_flag(name)} has no effect with --objective {objective}")
+    asking = [as_flag(name) for name in verb.given if name in OF_NEGATIVES - {"sampler"}]
+    if asking and objective != "softmax" and not {"sampler", "objective"} & given.keys():
+        note(f"note: {asking[0]} asks for negatives one by one; the default is a softmax")
+    for name in without_effect(config, objective, verb.given):
+        what = f"--objective {objective} and --sampler {config.sampler}"
+        note(f"note: {as_flag(name)} has no effect with {what}")
     out = verb.out or default_out(graph, config)
     if verb.dry_run:
         needed = Statement(graph, config, user_path(out), len(verb.probes.snapshots))

@@ -65,9 +65,13 @@ OF_SINGLE_NEGATIVES = (
 )  # fmt: skip
 
 
-def without_effect(objective: Objective, names: Iterable[str]) -> list[str]:
-    """Return those of some settings that the objective does not look at."""
-    unused = OF_SINGLE_NEGATIVES if objective == "softmax" else ("tail",)
+def without_effect(config: TrainConfig, objective: Objective, names: Iterable[str]) -> list[str]:
+    """Return those of some settings that the objective and the sampler do not look at."""
+    unused = {"tail"} if objective != "softmax" else set(OF_SINGLE_NEGATIVES)
+    if objective not in ("margin", "shifted"):
+        unused.add("margin")
+    if not SAMPLERS.get(config.sampler).has_weights:
+        unused.add("adversarial")
     return [name for name in names if name in unused]
 
 

@@ -12,18 +12,20 @@ import numpy as np
 
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
+from nscaching.errors import UserError
 from nscaching.kernels.sizes import FLOAT, INT
 from nscaching.models import MODELS, Form
 from nscaching.registry import Registry
+from nscaching.runs.folder import RunFolder
 from nscaching.samplers import SAMPLERS
 from nscaching.samplers.objective import choose_objective
 
 MODEL = "ComplEx"
 # Who gives one of these settings asks for negatives, one by one.
 OF_NEGATIVES = {
-    "sampler", "margin", "negatives", "n2", "draw", "temperature", "adversarial", "filter_known",
-    "side", "lazy", "refresh_side", "shared_candidates", "candidate_rows", "candidates",
-    "generator", "generator_lr", "generator_pretrain",
+    "sampler", "margin", "negatives", "n2", "draw", "adversarial", "filter_known", "side",
+    "refresh_side", "shared_candidates", "candidate_rows", "candidates", "generator",
+    "generator_lr", "generator_pretrain",
 }  # fmt: skip
 SOFTMAXES = ("softmax", "1vsall")
 
@@ -35,6 +37,7 @@ STEPS, EPOCHS = 16_000, (10, 200)  # the most steps, within these numbers of epo
 VALIDATIONS, PATIENCE = 30, 5
 # Where most facts follow from others: a weaker penalty. By whether the loss is a softmax.
 REDUNDANT, PENALTIES = 0.5, {True: (0.1, 0.02), False: (0.01, 0.003)}
+SCALES = {False: (15.0, 7.2), True: (4.0, 1.5)}  # of Euclidean distances: large, small graph
 MANY_ANSWERS = 20
 
 
@@ -55,6 +58,7 @@ def settings_for(graph: KnowledgeGraph, **given: Any) -> TrainConfig:  # noqa: A
 
     This is what ``train(graph, **given)`` trains with.
     """
+    given = _of_start(given) | given
     config = recipe(given)
     config = _fill(config, given, _sizes(graph, given, config))
     return _fill(config, given, _loss(graph, given, config))
@@ -62,6 +66,7 @@ def settings_for(graph: KnowledgeGraph, **given: Any) -> TrainConfig:  # noqa: A
 
 def recipe(given: Mapping[str, Any]) -> TrainConfig:
     """Return the given settings, and the choices that do not depend on the graph."""
+    given = {**_of_start(given), **given}
     config = with_settings(TrainConfig(), {"model": MODEL, **given})
     model = MODELS.get(config.model)
     compiled = model.form in (Form.DOT, Form.DISTANCE)
@@ -70,14 +75,25 @@ def recipe(given: Mapping[str, Any]) -> TrainConfig:
     objective = choose_objective(config, model)
     if objective == "softmax":
         config = _fill(config, given, {"n1": 64, "refresh": "top"})
-    if model.family == "semantic":
+    if objective in SOFTMAXES:
+        config = _fill(config, given, {"reciprocal": True})
+    if model.family == "semantic" and objective != "kvsall":
         config = _fill(config, given, {"penalty_norm": "n3"})
-    if objective not in SOFTMAXES:
-        return config
-    if model.family == "semantic":
-        config = _fill(config, given, {"optimizer": "adagrad"})
-    rate = 0.1 if config.optimizer == "adagrad" else 0.001
-    return _fill(config, given, {"reciprocal": True, "lr": rate})
+        if objective in SOFTMAXES:
+            config = _fill(config, given, {"optimizer": "adagrad"})
+    return _fill(config, given, {"lr": 0.1} if config.optimizer == "adagrad" else {})
+
+
+def _of_start(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the shape of the run to start from, if there is one, which has to be the same."""
+    path = given.get("pretrain")
+    if not isinstance(path, str) or not path:
+        return {}
+    try:
+        _, before = RunFolder(path).read_config()
+    except UserError:  # told where the parameters are read
+        return {}
+    return {name: before.flat()[name] for name in ("model", "dim", "norm", "reciprocal")}
 
 
 def _fill(config: TrainConfig, given: Mapping[str, Any], chosen: Mapping[str, Any]) -> TrainConfig:
@@ -88,10 +104,11 @@ def _sizes(graph: KnowledgeGraph, given: Mapping[str, Any], config: TrainConfig)
     """Return the sizes of vectors, batches and caches, and the length of the training."""
     triples, entities = max(1, len(graph.train)), len(graph.entities)
     batch = 2 ** round(math.log2(max(1, triples / STEPS_AN_EPOCH)))
-    batch = min(max(batch, BATCHES[0]), BATCHES[1])
+    batch = given.get("batch_size", min(max(batch, BATCHES[0]), BATCHES[1]))
     epochs = min(max(STEPS * batch // triples, EPOCHS[0]), EPOCHS[1])
+    epochs = given.get("epochs", epochs)
     sizes = {"batch_size": batch, "epochs": epochs, "validate_every": max(1, epochs // VALIDATIONS)}
-    sizes |= {"patience": PATIENCE if config.validate_every else 0}
+    sizes |= {"patience": PATIENCE if config.validate_every and len(graph.valid) else 0}
     dim = MATRIX_DIM if MODELS.get(config.model).has_matrices else DIM
     while dim > LEAST_DIM and 2 * FLOAT * dim * entities > TABLE_BYTES:
         dim //= 2
@@ -99,30 +116,30 @@ def _sizes(graph: KnowledgeGraph, given: Mapping[str, Any], config: TrainConfig)
     while n1 > 1 and INT * n1 * keys > CACHE_BYTES:
         n1 //= 2
     sizes |= {"dim": dim, "n1": min(n1, max(1, entities // 2)) if n1 else 0}
-    whole = config.objective == "softmax" and config.cache.n1 + config.tail >= entities
-    if whole and not {"n1", "tail"} & given.keys():
-        sizes |= {"n1": 0, "tail": entities}  # nothing is left to estimate
+    if config.objective == "softmax":
+        sizes["tail"] = min(config.tail, entities)
+        if config.cache.n1 + config.tail >= entities and not {"n1", "tail"} & given.keys():
+            sizes |= {"n1": 0, "tail": entities}  # nothing is left to estimate
     return sizes
 
 
 def _loss(
     graph: KnowledgeGraph, given: Mapping[str, Any], config: TrainConfig
 ) -> dict[str, float | str]:
-    """Return what the loss depends on: the penalty, or norm, scale or margin of distances."""
+    """Return what the loss depends on: the penalty; or norm, scale and rate; or the side."""
     model, small = MODELS.get(config.model), len(graph.train) < SMALL
     softmax = choose_objective(config, model) in SOFTMAXES
-    if model.family == "semantic":
-        # Who names the kind of the penalty, as the file of a finished run does, says all of it.
-        if "penalty_norm" in given:
-            return {}
+    if config.penalty_norm == "n3":
         return {"penalty": PENALTIES[softmax][redundancy(graph) > REDUNDANT]}
-    if softmax and model.complex_rows:
-        return {"norm": 2, "scale": 1.5 if small else 4.0, "lr": 0.005 if small else 0.002}
-    if softmax and small:
-        return {"norm": 1, "scale": round(9 / math.sqrt(config.dim), 2), "lr": 0.005}
-    if softmax:  # with Euclidean distances, which are products of matrices
-        return {"norm": 2, "scale": 15.0, "lr": 0.002}
-    if answers(graph) > MANY_ANSWERS:
+    if model.family == "translational" and softmax:
+        # Large graphs have Euclidean distances, which are products of matrices.
+        norm = given.get("norm", 1 if small and not model.complex_rows else 2)
+        scale = SCALES[model.complex_rows][small]
+        if norm == 1:  # a sum of d differences, or of d moduli, is so much longer
+            scale /= math.sqrt((math.pi if model.complex_rows else 8 / math.pi) * config.dim) / 2
+        rate = {} if config.optimizer == "adagrad" else {"lr": 0.005 if small else 0.002}
+        return {"norm": norm, "scale": round(scale, 2), **rate}
+    if not softmax and answers(graph) > MANY_ANSWERS:
         return {"side": "uniform", "temperature": 2.0}
     return {}
 

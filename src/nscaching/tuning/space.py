@@ -70,6 +70,8 @@ def _that_matters(values: dict[str, Any], config: TrainConfig) -> dict[str, Any]
     if choose_objective(config, model) not in ("margin", "shifted"):
         left_out.add("margin")
     of_sampler = values.get("samplers", {}).get(config.sampler.casefold(), {})
+    if config.objective == "softmax":  # which draws no single negatives
+        of_sampler = {}
     return {**{key: values[key] for key in values if key not in left_out}, **of_sampler}
 
 

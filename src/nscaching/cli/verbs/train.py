@@ -78,7 +78,7 @@ class Train:
 
     def _read_file(self) -> Train:
         from nscaching.paper import presets
-        from nscaching.runs.settings import read_probes, read_values
+        from nscaching.runs.settings import read_probes, read_record, read_values
 
         if self.preset:
             return Train(*presets.load(*presets.parse(self.preset)), filed=tuple(HINTS))
@@ -86,7 +86,9 @@ class Train:
         source, values = read_values(path)
         found, settings = dataclasses.asdict(source), TrainConfig.from_dict(values, str(path))
         data, probes = found.pop("data"), read_probes(path)
-        return Train(data, settings, probes, **found, filed=tuple(values))
+        # The file of a run leaves nothing to choose: what it does not name was open.
+        filed = tuple(HINTS) if read_record(path) else tuple(values)
+        return Train(data, settings, probes, **found, filed=filed)
 
     def run(self) -> None:
         from nscaching.cli import training

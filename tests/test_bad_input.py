@@ -90,7 +90,7 @@ def tree(folder):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("nope", "unknown verb 'nope'; known: demo, datasets, train, tune, evaluate, classify, "),
+        ("nope", "unknown verb 'nope'; known: demo, datasets, auto, train, tune, evaluate, "),
         ("--nope", "unknown verb '--nope'; known: "),
         ("train", "say what to train on: a known data set, a folder or a file"),
         ("evaluate", "Missing from nscaching evaluate: RUN"),
@@ -387,7 +387,7 @@ def test_predict(fails, run, words, message):
 
 
 def test_predict_names_the_nearest_of_many(fails, here):
-    text = "".join(f"person {i}\tknows\tperson {i + 1}\n" for i in range(20))
+    text = "".join(f"person {i}\tknows\tperson {i + 1}\n" for i in range(30))
     (here / "people.tsv").write_text(text)
     main(["train", "people.tsv", *TINY, "--out", "people"])
     found = fails("predict", "people", "--head", "persn 7", "--relation", "knows")

@@ -60,14 +60,14 @@ def check_bounds(name: str, value: float, least: float, most: float = math.inf) 
         raise UserError(f"{flag(name)} must be {bound}, not {value}")
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """Build the error for an unknown name: all known names, or of more than 24 the nearest.
+def unknown(kind: str, name: str, known: Iterable[str], most: int = 20) -> UserError:
+    """Build the error for an unknown name: all known names, or of more than ``most`` the nearest.
 
     If none is near, it names three, to show what names look like.
     """
     names = list(known)
     folded = {n.casefold(): n for n in names}
-    if len(names) <= 24:
+    if len(names) <= most:
         said = f"known: {', '.join(names)}"
         if len(names) > FEW and (meant := _nearest(name.casefold(), folded)):
             said += f" (did you mean {folded[meant]}?)"

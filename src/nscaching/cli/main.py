@@ -58,7 +58,7 @@ def _dispatch(words: list[str]) -> None:
     elif words[0] in VERBS:
         _parse(words[0], words[1:]).run()
     else:
-        raise unknown("verb", words[0], VERBS)
+        raise unknown("verb", words[0], VERBS, len(VERBS))
 
 
 def _summary_and_example(verb: type[Verb]) -> tuple[str, str]:

@@ -108,6 +108,7 @@ def test_flags_that_would_change_a_run(words, message, capsys):
 def test_a_second_signal_ends_it_at_once():
     program = """
 import os, signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background job ignores
 from nscaching.cli.progress import Signals
 from nscaching.kernels.choose import repeated
 with Signals() as stop:

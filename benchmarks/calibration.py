@@ -1,11 +1,10 @@
 """Ways from scores to probabilities, compared on the test triples of trained runs.
 
-python benchmarks/calibration.py RUN … [--made] [--plot FILE] [--best 2000]
+python benchmarks/calibration.py RUN … [--made] [--plot FILE] [--answers]
 
 Each way is fitted on the validation triples and their negatives. --made leaves the negatives of the
-data aside and makes others by seed. --plot draws the reliability of the package's way. --best
-compares, for so many test triples, the probability of the best answer to (h, r, ?) with how often
-that is the right one; known answers are left out.
+data aside and makes others by seed. --plot draws the reliability of the package's way. --answers
+tells instead how far the probabilities of predicted answers can be trusted.
 """
 
 from __future__ import annotations
@@ -14,19 +13,16 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from nscaching import Run
 from nscaching.data.graph import Labelled
-from nscaching.data.index import Side
 from nscaching.evaluation.calibrate import NO_CURVE, fit_calibration, fit_curve
-from nscaching.evaluation.calibration import Calibration, Floats, Sigmoid
+from nscaching.evaluation.calibration import Calibration, Sigmoid
 from nscaching.evaluation.classify import Truth, score_triples
 from nscaching.evaluation.labelled import labelled_triples
 from nscaching.evaluation.ranking import rows_by
+from nscaching.evaluation.ranks import Floats
 from nscaching.evaluation.reliability import calibration_error, reliability
-
-PRIORS = (0.5, 0.1, 0.01, 0.001)
 
 
 def main() -> None:
@@ -35,10 +31,10 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--made", action="store_true")
     parser.add_argument("--plot", type=Path)
-    parser.add_argument("--best", type=int, default=0)
+    parser.add_argument("--answers", action="store_true")
     asked = parser.parse_args()
-    if asked.best:
-        print_best(asked.runs, asked.best)
+    if asked.answers:
+        print_answers(asked.runs)
         return
     print("| run | triples, valid / test | way | error, 15 bins | 10 bins | Brier | log loss |")
     print("|---|---|---|---:|---:|---:|---:|")
@@ -57,30 +53,17 @@ def main() -> None:
         draw(drawn, asked.plot)
 
 
-def print_best(paths: list[Path], count: int) -> None:
-    print(f"| run | best answer is right | {' | '.join(f'prior {p}' for p in PRIORS)} |")
-    print(f"|---|---:|{'---:|' * len(PRIORS)}")
+def print_answers(paths: list[Path]) -> None:
+    print("| run | queries | error, 15 bins | Brier | first answer: probability | right |")
+    print("|---|---:|---:|---:|---:|---:|")
     for path in paths:
         run = Run.load(path, "cpu")
-        graph, fitted = run.graph, run.calibrated()
-        assert fitted is not None
-        rows = np.random.default_rng(0).permutation(len(graph.test))[:count]
-        triples = graph.test[rows]
-        best, right = [], 0
-        for h, r, t in triples.tolist():
-            with torch.no_grad():
-                scores = run.model.score_all(Side.TAIL, torch.tensor([h]), torch.tensor([r]))[0]
-            _, known = graph.filter_index[Side.TAIL].known(np.array([h]), np.array([r]))
-            own = scores[t].clone()
-            scores[known.tolist()] = -torch.inf
-            scores[t] = own
-            best.append(float(scores.max()))
-            right += int(scores.argmax()) == t
-        found = [
-            fitted.probabilities(np.array(best), triples[:, 1], prior).mean() for prior in PRIORS
-        ]
-        means = " | ".join(f"{mean:.3f}" for mean in found)
-        print(f"| {path.name} | {right / len(triples):.3f} | {means} |", flush=True)
+        found = run.evaluate(task="calibration")["answers"]
+        best, error = found["best"], found["expected_calibration_error"]
+        figures = f"{error:.4f} | {found['brier']:.4f} | {best['probability']:.3f}"
+        print(
+            f"| {path.name} | {found['queries']:,} | {figures} | {best['share']:.3f} |", flush=True
+        )
 
 
 def ways(valid: Labelled, scores: Floats, test: Labelled, asked: Floats) -> dict[str, Floats]:

@@ -19,6 +19,7 @@ from nscaching.data.index import Ids
 from nscaching.evaluation.ranking import Queries, rank
 from nscaching.evaluation.ranks import metrics
 
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("where")

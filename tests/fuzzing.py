@@ -18,6 +18,7 @@ import torch
 
 from nscaching import KnowledgeGraph, Run, UserError, train
 from nscaching.data.readers import blocks, name_table, openke, table
+from nscaching.evaluation.shortlist import Evidence
 from nscaching.paper.published import TABLES
 from nscaching.paper.reproduce.results import Results
 from nscaching.runs.settings import read_record, read_settings
@@ -262,7 +263,10 @@ def _run(folder: Path) -> Iterator[Reader]:
             return None
         found = fitted.probabilities(np.array([-1e300, -1.0, 2.0, 1e300]), np.arange(4) % 2, 0.1)
         assert ((found > 0) & (found < 1)).all()
-        return found
+        evidence = Evidence(found, np.arange(4, dtype=np.int32) % 2, -found, -found)
+        for chances in fitted.answers.values():
+            assert np.isfinite(chances.probabilities(found, evidence)).all()
+        return found, len(fitted.answers)
 
     def reading(name: str) -> Callable[[bytes], object]:
         return lambda data: _with(folder / name, data, load)
@@ -271,9 +275,11 @@ def _run(folder: Path) -> Iterator[Reader]:
         yield Reader(f"run {name}", ((folder / name).read_bytes(),), reading(name))
     path = folder / "calibration.json"
     values = {
-        "format": 1, "epoch": Run.load(folder, "cpu").best_epoch, "triples": 9, "prior": 0.5,
+        "format": 2, "epoch": Run.load(folder, "cpu").best_epoch, "triples": 9, "prior": 0.5,
         "negatives": "x", "everywhere": [1.0, 0.5], "by_relation": {"1": [0.0, -2.5]},
         "curve": [[-1.5, 2.0], [-1.0, 3.25]],
+        "answers": {"2": {"constant": -1.5, "odds": 0.25, "log_rank": -1.0, "log_share": 0.5,
+                          "by_relation": {"1": 0.75}, "queries": 12}},
     }  # fmt: skip
     seed = json.dumps(values).encode()
     path.write_bytes(seed)

@@ -110,7 +110,7 @@ def test_many_queries_are_one_by_one(name, kind, gap, monkeypatch):
         asked = {"head": first, "tail": kind([f"e{(i * 5) % 12}" for i in range(12)])}
     else:
         asked = {"relation": second, "tail" if gap == "head" else "head": first}
-    monkeypatch.setattr("nscaching.evaluation.predict.chunk_size", lambda model: 5)
+    monkeypatch.setattr("nscaching.evaluation.torch_scores.chunk_size", lambda model: 5)
     together = run.predict(**asked, top=4)
     assert len(together.queries) == 12
     for number in range(12):

@@ -279,12 +279,15 @@ def run():
     return Run(graph, None, new_model("DistMult", 12, 4, seed=5))
 
 
-@pytest.mark.parametrize("gap", ["head", "relation", "tail", None])
-@pytest.mark.parametrize("prior", [None, 0.05])
-def test_predictions_have_the_probabilities_of_their_triples(run, gap, prior):
+@pytest.mark.parametrize(
+    ("gap", "prior"),
+    [("head", 0.05), ("relation", 0.5), ("tail", 0.05), (None, 0.05), (None, None)],
+)
+def test_with_a_prior_answers_have_the_probabilities_of_their_triples(run, gap, prior):
     asked = {"head": "e3", "relation": "r1", "tail": "e5"} | ({gap: None} if gap else {})
     (got,) = run.predict(**asked, known="mark", top=99, prior=prior, any_type=True).queries
     assert got["prior"] == (run.calibrated().prior if prior is None else prior)
+    assert got["fitted_on_queries"] is None
     answers = got["answers"] if gap else [got]
     triples = [
         [name if part == gap else asked[part] for part in ("head", "relation", "tail")]

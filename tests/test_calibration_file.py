@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,9 +15,14 @@ from nscaching import Run, UserError, resume, train
 from nscaching.cli.main import main
 from nscaching.errors import Stopped
 from nscaching.evaluation.calibrate import fit_calibration
+from nscaching.evaluation.calibration import AnswerChances
 from nscaching.runs.calibration import read_calibration, write_calibration
 
 GRAPH = random_graph(entities=20, relations=3, train=200, valid=120, test=60)
+
+
+CHANCES = {"constant": -2.0, "odds": 0.5, "log_rank": -1.0, "log_share": 0.2}
+CHANCES |= {"by_relation": {"1": 0.25}, "queries": 40}
 
 
 @pytest.fixture(scope="module")
@@ -40,18 +47,23 @@ def test_training_writes_what_it_would_fit_again(finished, copy):
     assert set(kept.calibration.by_relation) == {0, 1, 2}
     assert asked(kept.calibration) == asked(finished.calibration) == asked(fresh.calibrated())
     assert kept.calibration.triples == 240
-    assert (copy / "calibration.json").stat().st_size < 2000
+    assert kept.calibration.answers == finished.calibration.answers == fresh.calibration.answers
+    assert set(kept.calibration.answers) == {0, 1, 2}
+    assert (copy / "calibration.json").stat().st_size < 2500
 
 
 def test_a_file_gives_back_every_bit(tmp_path):
     random = np.random.default_rng(0)
     scores, relations = random.normal(size=5000), random.integers(3, size=5000).astype(np.int32)
     fitted = fit_calibration(scores, random.random(5000) < 0.4, relations, 'näme "x"\n')
+    odd = {2: math.pi, 0: -1e-17}
+    fitted = replace(fitted, answers={2: AnswerChances(-1 / 3, 0.1, -1 / 7, 1 / 9, odd, 5)})
     write_calibration(tmp_path / "c.json", fitted, 7)
     found = read_calibration(tmp_path / "c.json", 3, 7)
     assert len(found.curve[0])
     assert asked(found, 0.3) == asked(fitted, 0.3)
     assert (found.everywhere, found.by_relation) == (fitted.everywhere, fitted.by_relation)
+    assert found.answers == fitted.answers
     assert (found.prior, found.triples, found.negatives) == (
         fitted.prior, fitted.triples, fitted.negatives,
     )  # fmt: skip
@@ -74,7 +86,7 @@ def test_an_older_run_is_calibrated_on_demand_and_nothing_is_written(finished, c
 def test_other_parameters_or_another_format_are_fitted_again(finished, copy):
     path = copy / "calibration.json"
     values = json.loads(path.read_text())
-    for change in ({"epoch": values["epoch"] + 1}, {"format": 2}):
+    for change in ({"epoch": values["epoch"] + 1}, {"format": 1}):
         path.write_text(json.dumps(values | {"everywhere": [9.0, 9.0]} | change))
         run = Run.load(copy, "cpu")
         assert run.calibration is None
@@ -110,6 +122,16 @@ def test_other_parameters_or_another_format_are_fitted_again(finished, copy):
         {"triples": 1.5},
         {"negatives": 7},
         {"negatives": "\ud800"},
+        {"answers": None},
+        {"answers": {"3": CHANCES}},
+        {"answers": {"0": {}}},
+        {"answers": {"0": CHANCES | {"odds": -1.0}}},
+        {"answers": {"0": CHANCES | {"log_rank": 0.5}}},
+        {"answers": {"0": CHANCES | {"log_share": -0.5}}},
+        {"answers": {"0": CHANCES | {"constant": float("nan")}}},
+        {"answers": {"0": CHANCES | {"queries": 0}}},
+        {"answers": {"0": CHANCES | {"by_relation": {"3": 1.0}}}},
+        {"answers": {"0": CHANCES | {"by_relation": {"0": "1"}}}},
     ],
 )
 def test_values_that_are_no_calibration(copy, change):
@@ -119,7 +141,9 @@ def test_values_that_are_no_calibration(copy, change):
         Run.load(copy, "cpu")
 
 
-@pytest.mark.parametrize("key", ["everywhere", "by_relation", "curve", "prior", "triples"])
+@pytest.mark.parametrize(
+    "key", ["everywhere", "by_relation", "curve", "prior", "triples", "answers"]
+)
 def test_values_that_are_missing(copy, key):
     path = copy / "calibration.json"
     values = json.loads(path.read_text())

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from nscaching.config import check_type
 from nscaching.data.frames import PARTS, Passed, read_column
 from nscaching.data.graph import SPLITS, KnowledgeGraph
-from nscaching.data.index import AnswerIndex, Ids, Longs, Side
-from nscaching.data.types import RelationType
-from nscaching.errors import DIVERGED, UserError, check_bounds, flag
-from nscaching.evaluation.calibration import Calibration, add_probabilities
+from nscaching.data.index import AnswerIndex, Ids, Side
+from nscaching.errors import UserError, check_bounds, flag
+from nscaching.evaluation.calibration import Calibration, add_chances
+from nscaching.evaluation.shortlist import Scores, candidates
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Known = Literal["hide", "mark"]
 Likely = tuple[Calibration | None, float | None]  # what turns scores into probabilities, the prior
-Scored = npt.NDArray[np.float32]
-
-
-class Scores(Protocol):
-    """The scores of a model, as arrays."""
-
-    def of_entities(self, side: Side, anchor: Longs, relation: Longs) -> Scored:
-        """Score every entity as the answer of queries [n] → [n, |E|]."""
-
-    def of_relations(self, head: Longs, tail: Longs) -> Scored:
-        """Score every relation between heads [n] and tails [n] → [n, |R|]."""
-
-    def at_once(self) -> int:
-        """Return how many queries to score at once, so that their scores fit into memory."""
 
 
 class Answers(list[dict[str, Any]]):
@@ -55,28 +39,28 @@ class Answers(list[dict[str, Any]]):
 
 
 class Question:
-    """Triples by id, at most one part of them the gap: ``ids`` [3, n], with zeros for the gap."""
+    """Triples by id, at most one part of them the gap."""
 
-    def __init__(self, graph: KnowledgeGraph, *given: Passed) -> None:
-        """Read head, relation and tail: each is one name or id, or many, or None."""
+    def __init__(self, graph: KnowledgeGraph, ids: Ids, gap: int | None, many: bool) -> None:
         self.graph = graph
+        self.ids = ids  # [3, n], zeros for the gap
+        self.gap = gap
+        self.many = many  # asked as a list, even if of one
+
+    @classmethod
+    def read(cls, graph: KnowledgeGraph, *given: Passed) -> Question:
+        """Read head, relation and tail: each is one name or id, or many, or None."""
         gaps = [place for place, part in enumerate(given) if part is None]
         if len(gaps) > 1:
             raise UserError("give at least two of head, relation and tail")
-        self.gap = gaps[0] if gaps else None
-        self.many = any(not (part is None or _is_one(part)) for part in given)
-        columns = [self._read(*each) for each in zip(given, PARTS, strict=True)]
+        many = any(not (part is None or _is_one(part)) for part in given)
+        columns = [_read(graph, *each) for each in zip(given, PARTS, strict=True)]
         sizes = {len(column) for column in columns if len(column) != 1} or {1}
         if len(sizes) > 1:
             different = " and ".join(f"{size:,}" for size in sorted(sizes))
             raise UserError(f"head, relation and tail must be equally many, not {different}")
-        self.ids = np.stack([np.resize(column, *sizes) for column in columns])
-
-    def _read(self, given: Passed, part: str) -> Ids:
-        if given is None:
-            return np.zeros(1, dtype=np.int32)
-        names = [given] if _is_one(given) else read_column(list(given), part, "query")
-        return self.graph.column_ids(PARTS.index(part), names)
+        ids = np.stack([np.resize(column, *sizes) for column in columns])
+        return cls(graph, ids, gaps[0] if gaps else None, many)
 
     @property
     def side(self) -> Side | None:
@@ -107,6 +91,13 @@ class Question:
                 names[PARTS[self.gap]] = rest.pop("name")
             found.append({**number, **names, **rest})
         return found
+
+
+def _read(graph: KnowledgeGraph, given: Passed, part: str) -> Ids:
+    if given is None:
+        return np.zeros(1, dtype=np.int32)
+    names = [given] if _is_one(given) else read_column(list(given), part, "query")
+    return graph.column_ids(PARTS.index(part), names)
 
 
 def _is_one(given: Passed) -> bool:
@@ -147,100 +138,27 @@ def ask(
     assert gap is not None
     check_bounds("top", top, 1)
     check_type(flag("known"), Known, known)
-    type_of = cache(lambda relation: RelationType.of(question.graph.train, relation))
     facts = known_answers(question.graph, gap, question.ids)
     queries: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
-    for row, scored in enumerate(_scored(scores, question)):
-        if not np.isfinite(scored).all():
-            raise UserError(DIVERGED)
-        candidates = Candidates(scored)
-        if known == "hide":
-            candidates.leave_out(list(facts[row]))
-        head, relation, tail = question.ids[:, row].tolist()
-        if question.side is not None:
-            anchor, _ = question.side.query(head, tail)
-            kind = type_of(relation)
-            candidates.mark_type(kind.entities(question.side))
-            if not any_type:
-                if kind.is_closed(question.side):
-                    candidates.sort_by_type()
-                if not kind.may_loop and anchor not in facts[row]:
-                    candidates.leave_out([anchor])
-        shown = candidates.best(top)
+    each = candidates(scores, question, facts, known == "hide", any_type)
+    for row, some in enumerate(each):
+        shown = some.best(top)
         found = [
             {
                 "rank": rank,
                 "name": question.name(gap, answer),
                 "label": question.label(gap, answer),
-                "score": float(scored[answer]),
+                "score": float(some.scores[answer]),
                 "known": facts[row].get(answer, ""),
-                **candidates.mark(answer),
+                **some.mark(answer),
             }
             for rank, answer in enumerate(shown, 1)
         ]
+        calibration, prior = likely
+        stated = add_chances(calibration, found, some.evidence(shown, facts[row]), gap, prior)
         left_out = len(facts[row]) if known == "hide" else 0
-        relations = np.array(shown) if gap == 1 else np.full(len(shown), relation)
-        calibration, asked_prior = likely
-        prior = add_probabilities(calibration, found, relations, asked_prior)
-        labels = question.labels(row) | prior
+        labels = question.labels(row) | stated
         queries.append({**labels, "known_facts_left_out": left_out, "answers": found})
         rows += question.rows(row, found)
     return Answers(rows, queries)
-
-
-def _scored(scores: Scores, question: Question) -> Iterator[Scored]:
-    """Yield the scores of all candidates for each query; a product scores many queries at once."""
-    size = scores.at_once()
-    for begin in range(0, question.ids.shape[1], size):
-        head, relation, tail = question.ids[:, begin : begin + size].astype(np.int64)
-        if question.side is None:
-            yield from scores.of_relations(head, tail)
-        else:
-            anchor, _ = question.side.query(head, tail)
-            yield from scores.of_entities(question.side, anchor, relation)
-
-
-class Candidates:
-    """The candidates for the gap of one query: which may be shown, and which go first."""
-
-    def __init__(self, scores: Scored) -> None:
-        self.scores = scores
-        self.allowed = np.ones(len(scores), dtype=bool)
-        self.first = np.ones(len(scores), dtype=bool)
-        self.of_relation: npt.NDArray[np.bool_] | None = None
-
-    def leave_out(self, candidates: list[int]) -> None:
-        self.allowed[candidates] = False
-
-    def mark_type(self, seen: Ids) -> None:
-        """Mark the entities that the relation was seen with on the asked side in training."""
-        self.of_relation = np.zeros(len(self.scores), dtype=bool)
-        self.of_relation[seen] = True
-
-    def sort_by_type(self) -> None:
-        if self.of_relation is not None:
-            self.first = self.of_relation
-
-    def mark(self, candidate: int) -> dict[str, bool]:
-        return (
-            {} if self.of_relation is None else {"of_relation": bool(self.of_relation[candidate])}
-        )
-
-    def best(self, count: int) -> list[int]:
-        """Return the best candidates by score, those that go first before the others."""
-        found: list[int] = []
-        for group in (self.first, ~self.first):
-            if left := count - len(found):
-                candidates = np.flatnonzero(group & self.allowed)
-                found += _highest(self.scores, candidates, left).tolist()
-        return found
-
-
-def _highest(scores: Scored, candidates: Longs, count: int) -> Longs:
-    """Return the candidates of the highest scores, equal ones by id: a sort of few of them."""
-    mine = scores[candidates]
-    if count < len(mine):
-        enough = mine >= np.partition(mine, len(mine) - count)[len(mine) - count]
-        candidates, mine = candidates[enough], mine[enough]
-    return candidates[np.argsort(-mine, kind="stable")[:count]]

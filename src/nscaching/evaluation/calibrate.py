@@ -1,13 +1,19 @@
 """Fits a calibration on validation triples: a sigmoid per relation, an isotonic curve for all."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Ids
-from nscaching.evaluation.calibration import Calibration, Floats, Sigmoid, logistic, logit
+from nscaching.evaluation.calibrate_answers import fit_answers
+from nscaching.evaluation.calibration import Calibration, Sigmoid, logit
 from nscaching.evaluation.classify import Truth, score_triples
 from nscaching.evaluation.labelled import has_validation, labelled_triples
+from nscaching.evaluation.logistic_fit import most_likely
 from nscaching.evaluation.ranking import rows_by
+from nscaching.evaluation.ranks import Floats
+from nscaching.evaluation.torch_scores import TorchScores
 from nscaching.models import Model
 
 MOST = 50_000  # true validation triples that are used, and as many false ones
@@ -16,7 +22,6 @@ CURVE_FROM = 1000  # triples; fewer make a curve that follows chance
 
 NO_CURVE = (np.empty(0), np.empty(0))
 LEAST_SPAN = 1e-300  # of scores that a sigmoid can tell apart
-STEPS = 100  # of Newton's method, which takes about six
 
 
 def calibrate(model: Model, graph: KnowledgeGraph) -> Calibration | None:
@@ -27,7 +32,8 @@ def calibrate(model: Model, graph: KnowledgeGraph) -> Calibration | None:
     if valid.truth.all():
         return None
     scores = score_triples(model, valid.triples)
-    return fit_calibration(scores, valid.truth, valid.triples[:, 1], valid.origin)
+    found = fit_calibration(scores, valid.truth, valid.triples[:, 1], valid.origin)
+    return replace(found, answers=fit_answers(TorchScores(model), graph, found))
 
 
 def fit_calibration(scores: Floats, truth: Truth, relations: Ids, negatives: str) -> Calibration:
@@ -60,38 +66,10 @@ def fit_sigmoid(scores: Floats, truth: Truth) -> Sigmoid:
         return flat
     x = (scores - low) / span
     centre = float(x.mean())
-    slope, offset = _newton(x - centre, target, flat.offset)
+    offset, slope = most_likely((x - centre)[:, np.newaxis], target)[0]
     if slope <= 0:
         return flat
     return Sigmoid(slope / span, offset - slope * (low / span + centre))
-
-
-def _newton(x: Floats, target: Floats, start: float) -> tuple[float, float]:
-    """Minimise the cross-entropy of logistic(a·x + b) with the targets [n]; return (a, b)."""
-
-    def loss(a: float, b: float) -> float:
-        odds = a * x + b
-        return float((np.logaddexp(0, odds) - target * odds).sum())
-
-    a, b = 0.0, start
-    now = loss(a, b)
-    for _ in range(STEPS):
-        chance = logistic(a * x + b)
-        error, weight = chance - target, chance * (1 - chance)
-        to_a, to_b = float((error * x).sum()), float(error.sum())
-        aa, ab, bb = (float((weight * part).sum()) for part in (x * x, x, np.ones_like(x)))
-        aa, bb = aa + 1e-12, bb + 1e-12
-        scale = aa * bb - ab * ab
-        step_a, step_b = (bb * to_a - ab * to_b) / scale, (aa * to_b - ab * to_a) / scale
-        length, gain = 1.0, to_a * step_a + to_b * step_b
-        while (then := loss(a - length * step_a, b - length * step_b)) > now - 1e-4 * length * gain:
-            length /= 2
-            if length < 1e-10:
-                return a, b
-        a, b, now = a - length * step_a, b - length * step_b, then
-        if abs(step_a) + abs(step_b) < 1e-10 * (1 + abs(a) + abs(b)):
-            break
-    return a, b
 
 
 def fit_curve(odds: Floats, truth: Truth) -> tuple[Floats, Floats]:

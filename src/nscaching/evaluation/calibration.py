@@ -1,16 +1,16 @@
 """Scores → probabilities. NumPy alone: a prediction need not wait for anything else."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from nscaching.data.index import Ids
 from nscaching.errors import UserError, flag
-
-Floats = npt.NDArray[np.float64]
+from nscaching.evaluation.ranks import Floats
+from nscaching.evaluation.shortlist import Evidence
 
 TOO_LARGE = 1e300  # of a number in a file
 MOST_ODDS = 30.0  # bounds the log-odds: no probability is rounded to 0 or 1
@@ -21,6 +21,29 @@ class Sigmoid(NamedTuple):
 
     slope: float
     offset: float
+
+
+@dataclass(frozen=True)
+class AnswerChances:
+    """The chance that one of the best answers to a query is right.
+
+    Log-odds are a weighted sum: the best answers of all entities are nearly all wrong, however
+    plausible the triple, and their order and lead over the others say how far that holds.
+    """
+
+    constant: float
+    odds: float  # weight of the log-odds of the triple
+    log_rank: float
+    log_share: float
+    by_relation: Mapping[int, float]  # added to the constant
+    queries: int  # of the validation triples, that it was fitted on
+
+    def probabilities(self, odds: Floats, evidence: Evidence) -> Floats:
+        """Return the probability [k] of the answers, by the log-odds [k] of their triples."""
+        own = np.array([self.by_relation.get(int(r), 0.0) for r in evidence.relation])
+        parts = self.odds * odds, self.log_rank * evidence.log_rank
+        total = self.constant + own + sum(parts) + self.log_share * evidence.log_share
+        return logistic(np.clip(total, -MOST_ODDS, MOST_ODDS))
 
 
 @dataclass(frozen=True)
@@ -37,6 +60,7 @@ class Calibration:
     prior: float  # share of true triples among those that it was fitted on
     triples: int  # how many these were
     negatives: str  # where the false ones came from
+    answers: Mapping[int, AnswerChances] = field(default_factory=dict)  # by the gap of the query
 
     def log_odds(self, scores: Floats, relations: Ids, prior: float | None = None) -> Floats:
         """Return the log-odds [n] of triples with these scores and relations [n]."""
@@ -62,23 +86,47 @@ class Calibration:
 
 def add_probabilities(
     calibration: Calibration | None,
-    answers: list[dict[str, Any]],
+    found: list[dict[str, Any]],
     relations: Ids,
     prior: float | None,
-) -> dict[str, float | None]:
-    """Add the probability to answers that have a score; return the prior. None: not known."""
+) -> dict[str, Any]:
+    """Add the probability to triples that have a score; return what it follows from.
+
+    None where it is not known.
+    """
+    stated: dict[str, Any] = {"prior": None, "fitted_on_queries": None}
     if calibration is None:
         if prior is not None:
             what = "there are no validation triples to fit probabilities on"
             raise UserError(f"{flag('prior')} {prior}: {what}")
-        for answer in answers:
-            answer["probability"] = None
-        return {"prior": None}
-    scores = np.array([answer["score"] for answer in answers])
-    chances = calibration.probabilities(scores, relations, prior)
-    for answer, chance in zip(answers, chances.tolist(), strict=True):
-        answer["probability"] = chance
-    return {"prior": calibration.prior if prior is None else prior}
+        chances: list[float | None] = [None] * len(found)
+    else:
+        scores = np.array([one["score"] for one in found])
+        chances = calibration.probabilities(scores, relations, prior).tolist()
+        stated["prior"] = calibration.prior if prior is None else prior
+    _add(found, chances)
+    return stated
+
+
+def add_chances(
+    calibration: Calibration | None,
+    answers: list[dict[str, Any]],
+    evidence: Evidence,
+    gap: int,
+    prior: float | None,
+) -> dict[str, Any]:
+    """Add the chance to be right to the best answers of a query; with a prior as to any triples."""
+    fitted = None if calibration is None else calibration.answers.get(gap)
+    if calibration is None or fitted is None or prior is not None:
+        return add_probabilities(calibration, answers, evidence.relation, prior)
+    odds = calibration.log_odds(evidence.score, evidence.relation)
+    _add(answers, fitted.probabilities(odds, evidence).tolist())
+    return {"prior": None, "fitted_on_queries": fitted.queries}
+
+
+def _add(found: list[dict[str, Any]], chances: list[float | None]) -> None:
+    for one, chance in zip(found, chances, strict=True):
+        one["probability"] = chance
 
 
 def logistic(odds: Floats) -> Floats:
@@ -104,6 +152,7 @@ def to_values(fitted: Calibration) -> dict[str, Any]:
         "everywhere": fitted.everywhere,
         "by_relation": fitted.by_relation,
         "curve": [part.tolist() for part in fitted.curve],
+        "answers": {gap: vars(chances) for gap, chances in fitted.answers.items()},
     }
 
 
@@ -112,27 +161,46 @@ def from_values(values: Any, relations: int) -> Calibration:  # noqa: ANN401
 
     An AttributeError, KeyError, TypeError or ValueError: the caller knows the name of the file.
     """
-    if not all(re.fullmatch(r"0|[1-9]\d{0,9}", key) for key in values["by_relation"]):
-        raise ValueError
-    by_relation = {int(key): _line(line) for key, line in values["by_relation"].items()}
+    by_relation = {r: _line(line) for r, line in _by_number(values["by_relation"], relations)}
     before, after = (np.array(_numbers(part)) for part in values["curve"])
     (prior,), everywhere = _numbers([values["prior"]]), _line(values["everywhere"])
     of = values["triples"], values["negatives"]
-    found = Calibration(everywhere, by_relation, (before, after), prior, *of)
+    gaps = _by_number(values["answers"], 3)
+    answers = {gap: _chances(some, relations) for gap, some in gaps}
+    found = Calibration(everywhere, by_relation, (before, after), prior, *of, answers)
     usual = (
         len(before) == len(after)
         and (np.diff(before) > 0).all()
         and (np.diff(after) >= 0).all()
-        and all(relation < relations for relation in by_relation)
         and 0 < found.prior < 1
-        and type(found.triples) is int
-        and found.triples > 0
+        and _is_count(found.triples)
         and isinstance(found.negatives, str)
     )
     if not usual:
         raise ValueError
     found.negatives.encode()  # lone surrogates, which JSON may hold, cannot be shown
     return found
+
+
+def _by_number(values: Any, end: int) -> list[tuple[int, Any]]:  # noqa: ANN401
+    """Return the items of a mapping whose keys are the numbers below ``end``, as text."""
+    if not all(re.fullmatch(r"0|[1-9]\d{0,9}", key) and int(key) < end for key in values):
+        raise ValueError
+    return [(int(key), value) for key, value in values.items()]
+
+
+def _chances(values: Any, relations: int) -> AnswerChances:  # noqa: ANN401
+    names = ("constant", "odds", "log_rank", "log_share")
+    constant, odds, log_rank, log_share = _numbers([values[name] for name in names])
+    own = _by_number(values["by_relation"], relations)
+    if odds < 0 or log_rank > 0 or log_share < 0 or not _is_count(values["queries"]):
+        raise ValueError
+    by_relation = {relation: _numbers([number])[0] for relation, number in own}
+    return AnswerChances(constant, odds, log_rank, log_share, by_relation, values["queries"])
+
+
+def _is_count(value: Any) -> bool:  # noqa: ANN401
+    return type(value) is int and value > 0
 
 
 def _line(value: Any) -> Sigmoid:  # noqa: ANN401

@@ -63,7 +63,7 @@ def explain(
     for part, given in zip(PARTS, (head, relation, tail), strict=True):
         if not isinstance(given, str | int | np.integer) or given == "":
             raise UserError(f"explain needs a whole triple: give one {flag(part)}")
-    question = Question(graph, head, relation, tail)
+    question = Question.read(graph, head, relation, tail)
     triple = question.ids[:, 0]
     score = float(score_triples(run.model, triple[None])[0])
     near, nearness = similar_facts(run.model, graph, triple, top)

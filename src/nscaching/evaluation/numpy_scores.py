@@ -15,7 +15,7 @@ import numpy.typing as npt
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Longs, Side
-from nscaching.evaluation.answers import Scored
+from nscaching.evaluation.shortlist import Scored
 
 BLOCK = 2 << 20  # bytes of entity rows that are scored at once: they fit into a processor's cache
 MOST = 64 << 20  # bytes of the scores of queries that are asked at once

@@ -10,15 +10,14 @@ from torch import Tensor
 from nscaching.config import check_type
 from nscaching.data.frames import Passed
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.data.index import Longs, Side
 from nscaching.errors import check_bounds, flag
-from nscaching.evaluation.answers import Answers, Known, Question, Scored, ask, known_answers
+from nscaching.evaluation.answers import Answers, Known, Question, ask, known_answers
 from nscaching.evaluation.calibration import Calibration, add_probabilities
-from nscaching.evaluation.candidates import relation_scores
 from nscaching.evaluation.classify import fitted_thresholds, score_triples
 from nscaching.evaluation.labelled import has_validation, labelled_triples
-from nscaching.evaluation.ranking import chunk_size, id_tensor, row_by_row
+from nscaching.evaluation.ranking import row_by_row
 from nscaching.evaluation.ranks import Floats
+from nscaching.evaluation.torch_scores import TorchScores
 from nscaching.models import Model
 
 By = Literal["cosine", "distance"]
@@ -32,33 +31,6 @@ class Trained(Protocol):
 
     def calibrated(self) -> Calibration | None:
         """Return what turns scores into probabilities; None without validation triples."""
-
-
-class TorchScores:
-    """The scores of any model."""
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-
-    @torch.no_grad()
-    def of_entities(self, side: Side, anchor: Longs, relation: Longs) -> Scored:
-        device = self.model.entity.device
-        anchors, relations = id_tensor(anchor, device), id_tensor(relation, device)
-        return _array(self.model.score_all(side, anchors, relations))
-
-    @torch.no_grad()
-    def of_relations(self, head: Longs, tail: Longs) -> Scored:
-        device = self.model.entity.device
-        heads, tails = id_tensor(head, device), id_tensor(tail, device)
-        return _array(relation_scores(self.model, heads, tails))
-
-    def at_once(self) -> int:
-        return chunk_size(self.model)
-
-
-def _array(scores: Tensor) -> Scored:
-    found: Scored = scores.float().cpu().numpy()
-    return found
 
 
 def predict(
@@ -79,9 +51,10 @@ def predict(
     relation has no loops in training. With ``any_type`` the scores alone decide.
 
     Known facts are left out, or with ``known="mark"`` shown with the split that holds them.
-    ``prior`` is that of ``Calibration.probabilities``.
+    The probability of an answer is how often such an answer to a validation query was right; with
+    a ``prior`` it is that of ``Calibration.probabilities``.
     """
-    question = Question(run.graph, head, relation, tail)
+    question = Question.read(run.graph, head, relation, tail)
     if question.gap is None:
         return _judge(run, question, prior)
     likely = run.calibrated(), prior

@@ -6,13 +6,17 @@ import numpy as np
 
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.evaluation.calibrate import MOST
-from nscaching.evaluation.calibration import Calibration, Floats
+from nscaching.evaluation.calibrate_answers import judged_answers
+from nscaching.evaluation.calibration import Calibration
 from nscaching.evaluation.classify import Truth, score_triples
 from nscaching.evaluation.labelled import described, labelled_triples
 from nscaching.evaluation.ranking import rows_by
+from nscaching.evaluation.ranks import Floats
+from nscaching.evaluation.torch_scores import TorchScores
 from nscaching.models import Model
 
 BINS = 15  # of equal width
+SEED = 1  # of the queries
 
 
 def evaluate_calibration(
@@ -48,6 +52,7 @@ def evaluate_calibration(
         "prior": calibration.prior if prior is None else prior,
         **_summary(chances, asked.truth, weights),
         "expected_calibration_error": calibration_error(chances, asked.truth, weights),
+        "answers": None if prior is not None else judge_answers(model, graph, calibration, split),
         "possible_bins": BINS,
         "bins": reliability(chances, asked.truth, weights),
         "fitted_on": {
@@ -58,6 +63,35 @@ def evaluate_calibration(
         },
         "relations_on_fallback": sum(not part["own"] for part in by_relation.values()),
         "by_relation": by_relation,
+    }
+
+
+def judge_answers(
+    model: Model, graph: KnowledgeGraph, calibration: Calibration, split: str
+) -> dict[str, Any] | None:
+    """Compare the chances of the best answers for an entity with how many of them are right.
+
+    The queries are those of the split's triples, at most 1,000 for heads and for tails. None if
+    there are no chances of answers.
+    """
+    scores, chances, right, first, queries = TorchScores(model), [], [], [], 0
+    for gap in {0, 2} & calibration.answers.keys():
+        judged = judged_answers(scores, graph, split, gap, SEED)
+        odds = calibration.log_odds(judged.evidence.score, judged.evidence.relation)
+        chances.append(calibration.answers[gap].probabilities(odds, judged.evidence))
+        right.append(judged.right)
+        first.append(judged.evidence.log_rank == 0)
+        queries += judged.queries
+    if not queries:
+        return None
+    p, truth, best = (np.concatenate(parts) for parts in (chances, right, first))
+    equal = np.ones(len(p))
+    return {
+        "queries": queries,
+        "answers": len(p),
+        **_summary(p, truth, equal),
+        "expected_calibration_error": calibration_error(p, truth, equal),
+        "best": _summary(p[best], truth[best], equal[best]),
     }
 
 

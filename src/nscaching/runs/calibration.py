@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 from nscaching.data.frames import Passed
 from nscaching.errors import UserError, reading
-from nscaching.evaluation.calibration import Calibration, Floats, from_values, to_values
+from nscaching.evaluation.calibration import Calibration, from_values, to_values
+from nscaching.evaluation.ranks import Floats
 from nscaching.files import read_text, write_text
 from nscaching.runs.folder import CALIBRATION
 
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
-FORMAT = 1
+FORMAT = 2
 
 
 def calibrated(run: Run) -> Calibration | None:
@@ -82,7 +83,7 @@ def read_calibration(path: Path, relations: int, epoch: int) -> Calibration | No
         return None
     with reading(path):
         values = json.loads(read_text(path))
-    if isinstance(values, dict) and values.get("format", FORMAT) != FORMAT:
+    if isinstance(values, dict) and values.get("format", 1) != FORMAT:
         return None  # of another version: it is fitted again
     try:
         found = from_values(values, relations)

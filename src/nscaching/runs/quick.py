@@ -8,9 +8,10 @@ from pathlib import Path
 from nscaching.data.frames import Passed
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError
-from nscaching.evaluation.answers import Answers, Known, Question, Scores, ask
+from nscaching.evaluation.answers import Answers, Known, Question, ask
 from nscaching.evaluation.calibration import Calibration
 from nscaching.evaluation.numpy_scores import numpy_scores
+from nscaching.evaluation.shortlist import Scores
 from nscaching.files import map_arrays
 from nscaching.runs.calibration import read_calibration
 from nscaching.runs.folder import CALIBRATION, MODEL, RunFolder
@@ -34,7 +35,7 @@ class QuickRun:
         any_type: bool = False,
         prior: float | None = None,
     ) -> Answers:
-        question = Question(self.graph, head, relation, tail)
+        question = Question.read(self.graph, head, relation, tail)
         return ask(self.scores, question, top, known, any_type, (self.calibration, prior))
 
 

@@ -163,6 +163,12 @@ def _show_calibration(run: Run, result: dict[str, Any]) -> None:
     bins = f"{result['possible_bins']} bins of equal width"
     say(f"expected calibration error {error:.4f} ({bins}), Brier score {brier:.4f}")
     say(f"{result['split']}: {result['true']:,} true triples, {_negatives(result)}")
+    if answers := result["answers"]:
+        best, error = answers["best"], answers["expected_calibration_error"]
+        asked = f"the best {answers['answers']:,} answers to {answers['queries']:,} queries"
+        say(f"{asked}: expected calibration error {error:.4f}, Brier score {answers['brier']:.4f}")
+        means = f"mean probability {best['probability']:.3f}, share right {best['share']:.3f}"
+        say(f"the first answer to each: {means}")
     on = result["fitted_on"]
     say(f"fitted on {on['triples']:,} validation triples, negatives {on['negatives']}")
     say(f"{on['relations']:,} relations with a curve of their own")

@@ -36,7 +36,8 @@ class Predict(AskRun):
     known: Literal["hide", "mark"] = "hide"
     """Leave known facts out, or mark them."""
     prior: float | None = None
-    """Share of true triples that probabilities assume; None: that of the validation triples."""
+    """Share of true triples that probabilities assume; None: an answer has the probability that
+    such answers had on validation queries, a whole triple that of the validation triples."""
     any_type: Annotated[bool, arg(name="any")] = False
     """Rank by score alone, without putting first the entities that the relation has on that side
     in training; a relation without loops there may lead back to the entity that was asked about."""
@@ -68,7 +69,7 @@ class Predict(AskRun):
             judgement = f"{verdict}; {judgement}, {threshold}"
         known = f"known, from {result['known']}" if result["known"] else "not in the data"
         say(f"{asked(result)}: {judgement}; {known}")
-        _say_prior(result)
+        _say_meaning(result)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +161,7 @@ def print_answers(result: dict[str, Any], graph: KnowledgeGraph) -> None:
         headings.append("type")
         rows = [[*row, "other" * other] for row, other in zip(rows, others, strict=True)]
     print_table(headings, rows)
-    _say_prior(result)
+    _say_meaning(result)
     if any(others):
         side = "head" if result["head"] is None else "tail"
         say(f"other: never a {side} of {shorten(result['relation'], SHORT)} in training")
@@ -169,9 +170,13 @@ def print_answers(result: dict[str, Any], graph: KnowledgeGraph) -> None:
         say(f"{counted(hidden, 'known fact')} left out; --known mark shows {them}")
 
 
-def _say_prior(result: dict[str, Any]) -> None:
+def _say_meaning(result: dict[str, Any]) -> None:
+    """Say what the probabilities follow from."""
     if result["prior"] is not None:
         say(f"probabilities: prior {result['prior']:.3g} (--prior)")
+    elif queries := result["fitted_on_queries"]:
+        validation = counted(queries, "validation query", "validation queries")
+        say(f"probability: share of such answers that were right, in {validation}")
 
 
 def asked(result: dict[str, Any], longest: int = LONGEST) -> str:

@@ -48,11 +48,12 @@ def main() -> None:
         part = train(smaller, **settings)
         extended, fitted = timed(lambda run=part: run.extend(facts, seed=asked.seed))
         report = extended.record["extended"]
-        print(
-            f"{model:9} full training {figure(whole, graph, asked_for)} in {seconds:.1f} s, "
-            f"extended {figure(extended, graph, asked_for)} in {fitted:.1f} s "
-            f"(its own figure, of {report['held_out']} held-out facts: {report['mrr']:.3f})"
-        )
+        print(f"{model}: full training {seconds:.1f} s, extended in {fitted:.1f} s", flush=True)
+        for name, run in (("full training", whole), ("extended", extended)):
+            print(f"  {name:13}  MRR {figures(run, graph, asked_for, new)}", flush=True)
+        print(f"  its own figure, of {report['held_out']} held-out facts: {report['mrr']:.3f}")
+        others = [figures(run, graph, old["test"], set()) for run in (whole, part, extended)]
+        print(f"  other test triples: full, before, after: {', '.join(others)}", flush=True)
 
 
 def timed(work: object) -> tuple[Run, float]:
@@ -60,8 +61,13 @@ def timed(work: object) -> tuple[Run, float]:
     return work(), time.perf_counter() - begin  # type: ignore[operator]
 
 
-def figure(run: Run, graph: KnowledgeGraph, triples: list[tuple[str, str, str]]) -> str:
-    """Return the filtered MRR of test triples; known are those of the whole graph."""
+def figures(
+    run: Run, graph: KnowledgeGraph, triples: list[tuple[str, str, str]], new: set[str]
+) -> str:
+    """Return the filtered MRR of test triples; known are those of the whole graph.
+
+    With new entities also the MRR of the queries for a new entity and for a known one.
+    """
     names, relations = set(run.graph.entities), set(run.graph.relations)
 
     def ids(some: list[tuple[str, str, str]]) -> Ids:
@@ -70,8 +76,17 @@ def figure(run: Run, graph: KnowledgeGraph, triples: list[tuple[str, str, str]])
     every = ids([f for split in SPLITS for f in graph.triples(split)])
     lists = {"entities": run.graph.entities, "relations": run.graph.relations}
     known = KnowledgeGraph.from_triples(every, split_seed=None, **lists)
-    ranks = rank(run.model, Queries(known, ids(triples)))
-    return f"{metrics(np.concatenate([r.resolve('realistic') for r in ranks.values()]))['mrr']:.3f}"
+    asked = ids(triples)
+    ranks = [r.resolve("realistic") for r in rank(run.model, Queries(known, asked)).values()]
+    both = f"{metrics(np.concatenate(ranks))['mrr']:.3f}"
+    if not new:
+        return both
+    is_new = np.isin(run.graph.entities, list(new))[asked[:, [0, 2]]]  # heads, tails [n, 2]
+    found = [
+        metrics(np.concatenate([r[is_new[:, i] == which] for i, r in enumerate(ranks)]))["mrr"]
+        for which in (True, False)
+    ]
+    return both + " (a new entity asked for {:.3f}, a known one {:.3f})".format(*found)
 
 
 if __name__ == "__main__":

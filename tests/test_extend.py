@@ -13,6 +13,7 @@ from nscaching import KnowledgeGraph, Run, TrainConfig, UserError, train
 from nscaching.cli.main import main
 from nscaching.data.readers.table import read_numbered
 from nscaching.evaluation.fact_losses import entity_tables
+from nscaching.evaluation.ranking import Queries, rank
 from nscaching.models import MODELS
 from nscaching.runs.extend import NewFacts, hold_out
 
@@ -52,6 +53,20 @@ def test_new_entities_are_found_by_what_was_held_out(countries):
     assert (report["facts"], report["new_entities"], report["between_known"]) == (16, 4, 0)
     untrained = Run(run.graph, run.config, new_model("ComplEx", len(run.graph.entities), 4, 16))
     assert report["mrr"] > 0.6 > untrained.extend(new).record["extended"]["mrr"]
+
+
+def test_new_entities_do_not_displace_the_answers_to_other_queries(countries):
+    run, new = countries
+
+    def unfiltered_mrr(some):
+        found = rank(
+            some.model, Queries(run.graph, some.graph.ids(run.graph.triples("train")), False)
+        )
+        return np.mean([1 / ranks.resolve("realistic") for ranks in found.values()])
+
+    before = unfiltered_mrr(run)
+    for seed in range(3):
+        assert unfiltered_mrr(run.extend(new, seed=seed)) > 0.97 * before
 
 
 @pytest.mark.parametrize("name", MODELS.names())

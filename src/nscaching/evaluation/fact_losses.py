@@ -87,19 +87,28 @@ class SmallModel:
         return h, r, t
 
 
+def rivals_of(model: Model) -> int:
+    """Return how many entities compete with the answers."""
+    return RIVALS if model.form is Form.DOT else RIVALS_BY_DISTANCE
+
+
 def draw_rivals(model: Model, generator: torch.Generator) -> Tensor:
     """Return different entities [K] of a model, drawn to compete with the answers."""
-    most = RIVALS if model.form is Form.DOT else RIVALS_BY_DISTANCE
-    return torch.randperm(model.entities, generator=generator)[:most]
+    return torch.randperm(model.entities, generator=generator)[: rivals_of(model)]
 
 
 def fact_losses(
-    model: Model, config: TrainConfig, triples: tuple[Tensor, Tensor, Tensor], rivals: Tensor
+    model: Model,
+    config: TrainConfig,
+    triples: tuple[Tensor, Tensor, Tensor],
+    rivals: Tensor,
+    counts: Tensor | None = None,
 ) -> Tensor:
     """Return the loss [n] of triples ([n], [n], [n]) by a run's own objective, both queries summed.
 
     The rivals [K] stand for the negatives of training, weighed by softmax(score): the hard ones
-    count most, as in the cache. The answer of a query is no rival of itself.
+    count most, as in the cache. The answer of a query is no rival of itself. In a softmax, a rival
+    may stand for as many entities as ``counts`` [K] says.
     """
     objective = choose_objective(config, model)
     hardness = config.adversarial if SAMPLERS.get(config.sampler).has_weights else 1.0
@@ -113,8 +122,9 @@ def fact_losses(
         scores = model.score_shared(side, anchor, relation, rivals)
         negative = scores.masked_fill(rivals == answer.unsqueeze(1), NEVER)
         if objective in ("softmax", "1vsall"):
-            both = config.scale * torch.cat([positive.unsqueeze(1), negative], dim=1)
-            total = total + both.logsumexp(1) - both[:, 0]
+            own, negative = config.scale * positive.unsqueeze(1), config.scale * negative
+            negative = negative if counts is None else negative + counts.log()
+            total = total + torch.cat([own, negative], dim=1).logsumexp(1) - own[:, 0]
         else:
             how = "logistic" if objective == "kvsall" else objective
             total = total + losses(how, config.margin, positive, negative, hardness)[0]

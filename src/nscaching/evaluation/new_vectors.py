@@ -14,10 +14,10 @@ from nscaching.data.index import Ids
 from nscaching.errors import DIVERGED, Diverged
 from nscaching.evaluation.fact_losses import (
     SmallModel,
-    draw_rivals,
     entity_tables,
     fact_losses,
     like,
+    rivals_of,
 )
 from nscaching.kernels.cpu.threads import torch_settings
 from nscaching.kernels.learner import cubes
@@ -26,9 +26,11 @@ from nscaching.samplers.objective import penalty
 
 BATCH = 256  # facts in one step
 STEPS, PASSES = 200, 10  # at least
+KNOWN = 5000  # training facts, whose answers new entities compete with
 RATE = 0.1  # first step of Adam, as a share of the usual size of a number of the table
 
 Tables = Mapping[str, Tensor]  # by name
+Group = tuple[Tensor, int]  # entities of the copy, and how many of all entities they stand for
 
 
 def fit_new(
@@ -42,18 +44,24 @@ def fit_new(
 ) -> Model:
     """Return the model with ``new`` more entities, their vectors fitted to facts [n, 3].
 
-    The loss is that of the run, over the facts that name a new entity; only the new rows move. They
-    start at the mean of the entities that stand on the same side of the same relations.
+    The loss is that of the run, over the facts that name a new entity and over training facts,
+    whose answers the new entities compete with; only the new rows move. They start at the mean of
+    the entities that stand on the same side of the same relations.
     """
     grown = _grown(model, graph, facts, new)
     facts = facts[(facts[:, [0, 2]] >= model.entities).any(1)]
-    small = SmallModel.around(grown, facts, torch.float32, seed)
+    random = np.random.default_rng(seed)
+    known = graph.train[random.permutation(len(graph.train))[:KNOWN]]
+    small = SmallModel.around(grown, np.concatenate([facts, known]), torch.float32, seed)
     tables = {
         name: small.model.get_parameter(name).requires_grad_() for name in entity_tables(model)
     }
     is_new = torch.from_numpy(small.entities >= model.entities)
+    groups = [(which.nonzero().squeeze(1), total) for which, total in
+              ((is_new, new), (~is_new, model.entities))]  # fmt: skip
     with torch_settings(1):  # steps are small: threads would wait for each other
-        _descend(small, config, facts, tables, is_new, seed, progress)
+        parts = Part(small, facts, len(facts)), Part(small, known, len(graph.train))
+        _descend(small.model, config, parts, tables, groups, seed, progress)
     with torch.no_grad():
         for name, table in tables.items():
             if not table.isfinite().all():
@@ -63,41 +71,65 @@ def fit_new(
     return grown
 
 
+class Part:
+    """Facts that stand for ``count`` facts of the loss, drawn in a seeded order."""
+
+    def __init__(self, small: SmallModel, facts: Ids, count: int) -> None:
+        self.columns, self.count = small.columns(facts), count
+        self.size = min(BATCH, len(facts))
+        self.order = torch.empty(0, dtype=torch.int64)
+
+    def draw(self, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        if len(self.order) < self.size:
+            self.order = torch.randperm(len(self.columns[0]), generator=generator)
+        rows, self.order = self.order[: self.size], self.order[self.size :]
+        head, relation, tail = (column[rows] for column in self.columns)
+        return head, relation, tail
+
+
 def _descend(
-    small: SmallModel,
+    model: Model,
     config: TrainConfig,
-    facts: Ids,
+    parts: tuple[Part, Part],
     tables: Tables,
-    is_new: Tensor,
+    groups: list[Group],
     seed: int,
     progress: Callable[[int, int], None] | None,
 ) -> None:
-    """Move the new rows of tables down the loss of facts [n, 3]."""
+    """Move the new rows of tables down the loss of new facts and of known ones."""
     optimizer = torch.optim.Adam(
         [{"params": [t], "lr": RATE * _usual_size(t)} for t in tables.values()]
     )
-    columns, size = small.columns(facts), min(BATCH, len(facts))
-    steps = max(STEPS, PASSES * -(-len(facts) // size))
+    new, known = parts
+    steps = max(STEPS, PASSES * -(-new.count // new.size))
     slower = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, steps)
     random = torch.Generator().manual_seed(seed)
-    order = torch.empty(0, dtype=torch.int64)
+    share = new.size / new.count
     for step in range(steps):
-        if len(order) < size:
-            order = torch.randperm(len(facts), generator=random)
-        rows, order = order[:size], order[size:]
-        triples = columns[0][rows], columns[1][rows], columns[2][rows]
-        rivals = draw_rivals(small.model, random)
+        triples = new.draw(random)
+        rivals, counts = _rivals(model, groups, random)
         optimizer.zero_grad()
-        loss = fact_losses(small.model, config, triples, rivals).sum()
-        share = size / len(facts)
-        (loss + _penalty(small.model, config, tables, triples, share)).backward()
+        loss = fact_losses(model, config, triples, rivals, counts).sum()
+        others = fact_losses(model, config, known.draw(random), rivals, counts).mean()
+        loss = loss + share * known.count * others
+        (loss + _penalty(model, config, tables, triples, share)).backward()
         for table in tables.values():
             if table.grad is not None:
-                table.grad[~is_new] = 0
+                table.grad[groups[1][0]] = 0
         optimizer.step()
         slower.step()
         if progress is not None:
             progress(step + 1, steps)
+
+
+def _rivals(model: Model, groups: list[Group], generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draw rivals [K] from each group; return also how many entities each stands for [K]."""
+    found, counts, most = [], [], rivals_of(model)
+    for entities, total in groups:
+        some = entities[torch.randperm(len(entities), generator=generator)[:most]]
+        found.append(some)
+        counts.append(torch.full((len(some),), total / len(some)))
+    return torch.cat(found), torch.cat(counts)
 
 
 def _penalty(

@@ -228,6 +228,11 @@ def new_kernels(name) -> Kernels:
     return getattr(module, f"{name.capitalize()}Kernels")()
 
 
+def learner_of(learner):
+    """Return the learner on the GPU of one that brings its parameters back, or the learner."""
+    return getattr(learner, "learner", learner)
+
+
 def share(path, count):
     """Return how much of something a path has the time for."""
     return max(3, count // 40) if path in SLOW else count

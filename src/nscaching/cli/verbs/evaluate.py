@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from nscaching.cli.rows import of_parts
 from nscaching.cli.tables import HEADINGS, cells, note, print_table, say
-from nscaching.cli.verbs._base import AskRun, Run
+from nscaching.cli.verbs._base import AskTable, Run
 from nscaching.errors import UserError, as_flag, check_bounds, counted
 
 PARTS = {"relations": "by_relation", "classes": "by_class"}
@@ -12,7 +13,7 @@ MOST = 12  # relations or classes in a table
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate(AskRun):
+class Evaluate(AskTable):
     """Rank the triples of a split: MRR, MR, Hit@1/3/10, by side, mapping class and relation.
 
     nscaching evaluate runs/x --split test --json
@@ -51,6 +52,12 @@ class Evaluate(AskRun):
             result = run.evaluate(self.split, self.task, self.typed, progress=bar, **options)
         return {"run": str(run.path), **result}
 
+    def rows(self, result: dict[str, Any]) -> list[dict[str, Any]]:
+        if self.task == "calibration":
+            return list(result["bins"])
+        typed = [{"part": "all, by type"} | result["typed"]] if self.typed else []
+        return [*of_parts(result), *typed]
+
     def _ask_calibration(self, run: Run) -> dict[str, Any]:
         from nscaching.cli.progress import when_slow
 
@@ -82,7 +89,7 @@ class Evaluate(AskRun):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classify(AskRun):
+class Classify(AskTable):
     """Tell true from false triples, by a threshold per relation fitted on validation.
 
     nscaching classify runs/x --task entities --relation in_subregion
@@ -100,6 +107,12 @@ class Classify(AskRun):
     def ask(self, run: Run) -> dict[str, Any]:
         result = run.classify(self.split, self.task, self.relation or None, self.prior)
         return {"run": str(run.path), **result}
+
+    def rows(self, result: dict[str, Any]) -> list[dict[str, Any]]:
+        if self.task == "linking":
+            return [{"by": by} | result[f"by_{by}"] for by in ("score", "similarity")]
+        majority = {"part": "baseline: commonest first"} | result.get("majority", {})
+        return [*of_parts(result), *[majority] * (len(majority) > 1)]
 
     def show(self, run: Run, result: dict[str, Any]) -> None:
         title = f"{run.name}: {result['split']}, "

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 from tyro.conf import Positional, arg
 
 from nscaching.cli.tables import LONGEST, cells, print_table, say
-from nscaching.cli.verbs._base import AskRun, Run
+from nscaching.cli.verbs._base import AskTable, Run
 from nscaching.errors import counted
 from nscaching.runs.escaping import shorten
 
 if TYPE_CHECKING:
     from nscaching.data.graph import KnowledgeGraph
 
+PARTS = ("head", "relation", "tail")
 SHORT = 80  # characters of a name in a table of ``inspect``; JSON has all of them
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predict(AskRun):
+class Predict(AskTable):
     """Answer a triple with one gap, or judge a whole one; names or labels.
 
     nscaching predict runs/x --head Portugal --relation borders --top 5
@@ -56,6 +57,13 @@ class Predict(AskRun):
         (result,) = run.predict(*question, self.top, self.known, self.any_type, self.prior).queries
         return result
 
+    def rows(self, result: dict[str, Any]) -> list[dict[str, Any]]:
+        question = {part: result[part] for part in PARTS}
+        if "answers" not in result:  # a whole triple
+            return [question | {k: v for k, v in result.items() if k not in question}]
+        (gap,) = (part for part in PARTS if question[part] is None)
+        return [question | {gap: each["label"]} | each for each in result["answers"]]
+
     def show(self, run: Run, result: dict[str, Any]) -> None:
         if "answers" in result:
             print_answers(result, run.graph)
@@ -73,7 +81,7 @@ class Predict(AskRun):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Neighbours(AskRun):
+class Neighbours(AskTable):
     """List the entities whose vectors are nearest to the vector of an entity.
 
     nscaching neighbours runs/x Portugal --top 5
@@ -88,6 +96,9 @@ class Neighbours(AskRun):
     def ask(self, run: Run) -> dict[str, Any]:
         return run.neighbours(self.name, self.top, self.by)
 
+    def rows(self, result: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"entity": result["label"]} | each for each in result["neighbours"]]
+
     def show(self, run: Run, result: dict[str, Any]) -> None:
         near = result["neighbours"]
         rows = [
@@ -97,7 +108,7 @@ class Neighbours(AskRun):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inspect(AskRun):
+class Inspect(AskTable):
     """Show the cached negatives of (head, relation, ?) or of (?, relation, tail), by name.
 
     nscaching inspect runs/x --head Portugal --relation borders --sample 5
@@ -124,6 +135,9 @@ class Inspect(AskRun):
         epoch, sample = self.epoch, self.sample
         return run.inspect(*query, epoch=epoch, sample=sample, top=self.top, seed=self.seed)
 
+    def rows(self, result: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"epoch": e["epoch"]} | each for e in result["epochs"] for each in e["entities"]]
+
     def show(self, run: Run, result: dict[str, Any]) -> None:
         side = "tails" if result["tail"] is None else "heads"
         of_relation = f"{side} of {shorten(result['relation'], SHORT)} in training"
@@ -138,7 +152,8 @@ class Inspect(AskRun):
                 for e in only["entities"]
             ]
             print_table([f"{query} at epoch {only['epoch']}", "score", "known"], rows)
-            known = f"{only['known']} of them make known triples"
+            make = "makes a known triple" if only["known"] == 1 else "make known triples"
+            known = f"{only['known']} of them {make}"
             counts = f"{known}, {only['of_relation']} are {of_relation}"
             entities = counted(only["distinct"], "entity", "entities")
             say(f"{entities} in {counted(only['slots'], 'slot')}; {counts}")

@@ -22,7 +22,8 @@ from nscaching.errors import Stopped, UserError
 from nscaching.evaluation import ranking as evaluation
 from nscaching.probes.files import Snapshots
 from nscaching.runs.report import charts, markup, page
-from nscaching.runs.report.page import POLICY, render, varied
+from nscaching.runs.report.markup import POLICY
+from nscaching.runs.report.page import render, varied
 
 VOID = {"meta", "wbr", "line", "rect", "circle", "polyline"}
 HOSTILE = [

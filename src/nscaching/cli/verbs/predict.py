@@ -54,7 +54,8 @@ class Predict(AskTable):
 
     def ask(self, run: Run) -> dict[str, Any]:
         question = self.head or None, self.relation or None, self.tail or None
-        (result,) = run.predict(*question, self.top, self.known, self.any_type, self.prior).queries
+        options: dict[str, Any] = {"top": self.top, "known": self.known, "any_type": self.any_type}
+        (result,) = run.predict(*question, prior=self.prior, **options).queries
         return result
 
     def rows(self, result: dict[str, Any]) -> list[dict[str, Any]]:

@@ -75,4 +75,5 @@ def templates(*more: Path) -> Environment:
     )
     shown = text, name, number, fixed, place, as_flag
     environment.filters |= {function.__name__: function for function in shown}
+    environment.globals["policy"] = POLICY
     return environment

@@ -21,7 +21,7 @@ from nscaching.runs.folder import REPORT, has_ended, resume_command
 from nscaching.runs.inspect import CachedQuery, cache_at, recorded_epochs
 from nscaching.runs.report import markup
 from nscaching.runs.report.charts import Series, chart, panels
-from nscaching.runs.report.markup import POLICY, templates
+from nscaching.runs.report.markup import templates
 from nscaching.runs.rising import advice
 from nscaching.runs.settings import full_record
 from nscaching.samplers.objective import choose_objective
@@ -80,7 +80,6 @@ def render(run: Run, progress: Progress | None = None) -> str:
     page = templates().get_template("page.html")
     return page.render(
         run=run,
-        policy=POLICY,
         epochs=sum("split" not in record for record in run.history),
         resume=resume_command(run.path) if run.path and not has_ended(run.path) else "",
         panels=panels(run.history, run.best_epoch, left_out(run)),

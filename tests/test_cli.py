@@ -486,7 +486,7 @@ def test_an_output_without_utf8_gets_json_and_names_all_the_same(trained, monkey
 
 
 def test_a_reader_that_leaves_early_is_no_error(trained):
-    command = [sys.executable, "-m", "nscaching", "evaluate", str(trained), "--json"]
+    command = [sys.executable, "-m", "nscaching", "evaluate", str(trained), "--json", "--quiet"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert process.stderr.read() == b""

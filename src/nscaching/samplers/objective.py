@@ -80,7 +80,7 @@ def without_effect(
             of_sampler |= OF_GENERATORS
         if not sampler.has_cache:
             of_sampler |= OF_CACHES - ({"n1"} if sampler.has_generator else set())
-        if not sampler.one_side:
+        if not (sampler.has_cache or sampler.has_generator):
             of_sampler.add("side")
     of_loss |= {"tail"} if objective != "softmax" else OF_SINGLE_NEGATIVES
     if objective not in ("margin", "shifted"):

@@ -53,9 +53,9 @@ def test_thresholds_are_the_best_there_are(triples):
 
 
 def test_a_threshold_above_zero_when_subnormal_numbers_are_zero():
-    torch.set_flush_denormal(True)  # as training does
-    thresholds = fit_thresholds(np.array([0.0]), np.array([False]), np.array([0]))
-    assert not np.array([0.0]) >= thresholds.of(np.array([0]))
+    with torch_settings(0):  # as training does
+        thresholds = fit_thresholds(np.array([0.0]), np.array([False]), np.array([0]))
+        assert not np.array([0.0]) >= thresholds.of(np.array([0]))
 
 
 def test_relations_without_validation_have_the_fallback():

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from nscaching.cli.rows import of_parts
 from nscaching.cli.tables import HEADINGS, cells, note, print_table, say
 from nscaching.cli.verbs._base import AskTable, Run
+from nscaching.cli.verbs.predict import say_prior
 from nscaching.errors import UserError, as_flag, check_bounds, counted
 
 PARTS = {"relations": "by_relation", "classes": "by_class"}
@@ -122,6 +123,8 @@ class Classify(AskTable):
             headings["threshold_probability"] = "probability"
             _print_parts(run, title + _negatives(result), headings, first, "relations")
             say(f"thresholds: from validation, {_negatives(result['validation'])}")
+            if "prior" in result:
+                say_prior(result["prior"])
             return
         title += f"{run.graph.labels.get(result['relation'], result['relation'])}, "
         if self.task == "linking":

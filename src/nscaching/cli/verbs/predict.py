@@ -189,10 +189,14 @@ def print_answers(result: dict[str, Any], graph: KnowledgeGraph) -> None:
 def _say_meaning(result: dict[str, Any]) -> None:
     """Say what the probabilities follow from."""
     if result["prior"] is not None:
-        say(f"probabilities: prior {result['prior']:.3g} (--prior)")
+        say_prior(result["prior"])
     elif queries := result["fitted_on_queries"]:
         validation = counted(queries, "validation query", "validation queries")
         say(f"probability: share of such answers that were right, in {validation}")
+
+
+def say_prior(prior: float) -> None:
+    say(f"probability: for a share of {prior:.3g} true triples, the prior (--prior changes it)")
 
 
 def asked(result: dict[str, Any], longest: int = LONGEST) -> str:

@@ -15,6 +15,7 @@ from nscaching import KnowledgeGraph, UserError
 from nscaching.data.graph import Labelled
 from nscaching.evaluation.classify import classify, fit_thresholds, score_triples
 from nscaching.evaluation.labelled import NEGATIVE_SEED, labelled_triples
+from nscaching.kernels.cpu.threads import torch_settings
 
 plenty = settings(derandomize=True, deadline=None, max_examples=50)
 

@@ -128,14 +128,14 @@ class Classify(AskTable):
             return
         title += f"{run.graph.labels.get(result['relation'], result['relation'])}, "
         if self.task == "linking":
-            title += f"{result['triples']:,} pairs, {_negatives(result)}"
+            title += f"{counted(result['triples'], 'pair')}, {_negatives(result)}"
             figures = ["true_positives", "false_positives", "true_negatives", "false_negatives"]
             figures += ["accuracy", "threshold"]
             judges = {"score": result["by_score"], "cosine": result["by_similarity"]}
             rows = [[name, *cells(values, *figures)] for name, values in judges.items()]
             print_table(["by", *(figure.replace("_", " ") for figure in figures)], rows, title)
             return
-        title += f"{result['classes']} classes"
+        title += counted(result["classes"], "class", "classes")
         headings = {"train": "in train", "triples": "triples", "accuracy": "accuracy"}
         headings |= {"mrr": "MRR", "hits@3": "Hit@3"}
         common = result["majority"]
@@ -164,7 +164,7 @@ def _negatives(found: dict[str, Any]) -> str:
     left = found["known_negatives_left_out"]
     known = "is a known triple" if left == 1 else "are known triples"
     left_out = f"; {left:,} more {known} and left out" if left else ""
-    return f"{found['false']:,} negatives {found['negatives']}{left_out}"
+    return f"{counted(found['false'], 'negative')} {found['negatives']}{left_out}"
 
 
 def _show_calibration(run: Run, result: dict[str, Any]) -> None:
@@ -181,13 +181,15 @@ def _show_calibration(run: Run, result: dict[str, Any]) -> None:
     say(f"{result['split']}: {result['true']:,} true triples, {_negatives(result)}")
     if answers := result["answers"]:
         best, error = answers["best"], answers["expected_calibration_error"]
-        asked = f"the best {answers['answers']:,} answers to {answers['queries']:,} queries"
+        queries = counted(answers["queries"], "query", "queries")
+        asked = f"the best {counted(answers['answers'], 'answer')} to {queries}"
         say(f"{asked}: expected calibration error {error:.4f}, Brier score {answers['brier']:.4f}")
         means = f"mean probability {best['probability']:.3f}, share right {best['share']:.3f}"
         say(f"the first answer to each: {means}")
     on = result["fitted_on"]
     say(f"fitted on {on['triples']:,} validation triples, negatives {on['negatives']}")
-    say(f"{on['relations']:,} relations with a curve of their own")
+    own = "relation with a curve of its own", "relations with a curve of their own"
+    say(counted(on["relations"], *own))
     say(f"prior, the share of true triples: {result['prior']:.3f}")
     if "written" in result:
         say(f"calibration: {result['written']}")
@@ -202,4 +204,5 @@ def _print_parts(
     rows = [[name, *cells(values, *headings)] for name, values in [*first.items(), *named]]
     print_table(["", *headings.values()], rows, title)
     if more := len(parts) - len(largest):
-        say(f"… and {more} more {what}; --json has them all")
+        one = {"relations": "relation", "classes": "class"}[what]
+        say(f"… and {counted(more, f'more {one}', f'more {what}')}; --json has them all")

@@ -1,0 +1,69 @@
+"""The verb ``serve``."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from nscaching.cli.tables import note
+from nscaching.cli.verbs._base import RunPaths, Trust
+from nscaching.errors import UserError
+
+TOKEN = "NSCACHING_TOKEN"  # noqa: S105  (the name of a variable)
+LEAST = 12  # characters of a token
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serve:
+    """Explore runs in the browser, and ask them as JSON; read-only.
+
+    nscaching serve runs/x
+    """
+
+    paths: RunPaths
+    host: str = "127.0.0.1"
+    """Address to listen on. Any but this machine's own asks for a token: that of the variable
+    NSCACHING_TOKEN, or else a new one."""
+    port: int = 8765
+    """Port to listen on; 0: any free one."""
+    names: tuple[str, ...] = ()
+    """More names by which other machines may ask, such as explorer.example.org."""
+    trust: Trust = False
+
+    def run(self) -> None:
+        if not self.paths:
+            raise UserError("serve needs a run folder: nscaching serve runs/x")
+        if find_spec("starlette") is None or find_spec("uvicorn") is None:
+            raise UserError("nscaching serve needs more: pip install nscaching[serve]")
+        from nscaching.cli.progress import when_slow
+        from nscaching.serve import server
+        from nscaching.serve.app import new_app
+        from nscaching.serve.guard import is_loopback
+        from nscaching.serve.runs import open_runs
+
+        token = "" if is_loopback(self.host) else _token()
+        listening = server.listen(self.host, self.port)
+        with when_slow("opening runs") as bar:
+            many = len(self.paths)
+            runs = open_runs(self.paths, self.trust, lambda done: bar.show(done, many, "runs"))
+        port = listening.getsockname()[1]
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        if token:
+            note("other machines can reach this service; they need the token")
+            note(f"token: {token}")
+            note(f"link:  http://{host}:{port}/login?token={token}")
+        note(f"serving {', '.join(run.slug for run in runs)} at http://{host}:{port}/")
+        note("Ctrl-C ends")
+        server.run(new_app(runs, self.host, port, token, self.names), listening)
+        for run in runs:
+            run.close()
+        note("ended")
+
+
+def _token() -> str:
+    given = os.environ.get(TOKEN, "")
+    if given and len(given) < LEAST:
+        raise UserError(f"{TOKEN} has {len(given)} characters; {LEAST} or more are needed")
+    return given or secrets.token_urlsafe(24)

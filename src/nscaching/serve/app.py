@@ -67,8 +67,9 @@ class Explorer:
         return answer
 
     async def _answer(self, view: View, request: Request, as_json: bool) -> Response:
-        asked = self.read(view, request.scope)
-        if view.form and not as_json and not _is_asked(asked.values):
+        form = view.form and not as_json
+        asked = self.read(view, request.scope, form)
+        if form and not _is_asked(asked.values):
             return self._page(view, asked, None)
         try:
             data = await asyncio.wait_for(view.work(asked), SECONDS)
@@ -78,14 +79,14 @@ class Explorer:
             raise Refusal("not_there", self._safe(str(error))) from None
         return _json_response(data) if as_json else self._page(view, asked, data)
 
-    def read(self, view: View, scope: Scope) -> Asked:
+    def read(self, view: View, scope: Scope, form: bool = False) -> Asked:
         text = scope["query_string"].decode("latin-1")
         try:
             given = parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS)
         except ValueError:
             raise Refusal("bad_parameter", f"more than {FIELDS} parameters") from None
         name = scope["path_params"].get("run", "")
-        asked = Asked(self.runs, name, read_all(view.parameters, given))
+        asked = Asked(self.runs, name, read_all(view.parameters, given, form))
         if name:
             assert asked.run  # an unknown run is refused before anything else
         return asked

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -57,16 +56,11 @@ def percent(share: float | None) -> Markup:
     return Markup("{} %").format(f"{shown:.0f}" if shown < 99.5 else "99+" if share < 1 else "100")
 
 
-def json_attribute(value: Any) -> Markup:  # noqa: ANN401
-    """Return a value as JSON for an attribute, which a script reads."""
-    return escape(json.dumps(value))
-
-
 @cache
 def environment() -> Environment:
     made = markup.templates(HERE / "templates")
     made.globals |= {"link": link, "file": file_link}
-    made.filters |= {"percent": percent, "tojson_attribute": json_attribute}
+    made.filters["percent"] = percent
     return made
 
 

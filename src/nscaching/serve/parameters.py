@@ -63,9 +63,12 @@ class Parameter:
 
 
 def read_all(
-    parameters: Sequence[Parameter], given: Sequence[tuple[str, str]]
+    parameters: Sequence[Parameter], given: Sequence[tuple[str, str]], form: bool = False
 ) -> Mapping[str, Any]:
-    """Return the values of all parameters; of an empty text the default."""
+    """Return the values of all parameters; of an empty text the default.
+
+    A ``form`` without values asks for them: then none is missing.
+    """
     known = {parameter.name: parameter for parameter in parameters}
     values = {parameter.name: parameter.default for parameter in parameters}
     seen = set()
@@ -81,7 +84,8 @@ def read_all(
         seen.add(name)
         if text:
             values[name] = known[name].read(text)
+    nothing = form and not any(text for _, text in given)
     for name, parameter in known.items():
-        if parameter.required and values[name] == "":
+        if parameter.required and values[name] == "" and not nothing:
             raise Refusal("bad_parameter", f"{name} is missing: {parameter.meaning}")
     return values

@@ -21,7 +21,7 @@ from nscaching.runs.folder import MAP
 
 Rows = npt.NDArray[Any]
 
-SAMPLE = 100_000  # vectors by which the main axes are found
+SAMPLE = 20_000  # vectors by which the main axes are found
 BLOCK = 65_536  # rows that are projected at once
 SLOW_MOST = 20_000  # entities, up to which the better methods take minutes at most
 BEFORE = 50  # main axes that are left for a better method: the others are noise, and cost time
@@ -95,9 +95,17 @@ def make(vectors: Rows, method: str) -> Plane:
             places = BETTER[method][1](pca(vectors / lengths, before).astype(np.float32))
     if places.shape[1] < 2:  # vectors of one number
         places = np.pad(places, [(0, 0), (0, 2 - places.shape[1])])
-    places = places - np.median(places, axis=0)
-    size = float(np.quantile(np.abs(places), 0.995)) if len(places) else 1.0
-    return Plane((places / (size or 1.0)).astype(np.float32), method)
+    return Plane(_fitted(places), method)
+
+
+def _fitted(places: Rows) -> npt.NDArray[np.float32]:
+    """Move and scale places so that nearly all lie between −1 and 1."""
+    if not len(places):
+        return places.astype(np.float32)
+    low, high = np.quantile(places, [0.005, 0.995], axis=0)
+    size = float((high - low).max()) / 2
+    fitted: npt.NDArray[np.float32] = ((places - (low + high) / 2) / (size or 1.0)).astype("f4")
+    return fitted
 
 
 def read(folder: Path | None, method: str, epoch: int, entities: int) -> Plane | None:
@@ -133,7 +141,9 @@ def kinds(graph: KnowledgeGraph) -> tuple[list[str], Longs]:
     its most frequent place, such as the tails of "speaks". The last type is that of all others.
     """
     said, of = _said_types(graph) or _places_of_relations(graph)
-    count = np.bincount(of[of >= 0], minlength=len(said))
+    links = np.bincount(graph.train[:, [0, 2]].ravel(), minlength=len(of))
+    # Of the most linked entities, which are drawn first, few should be among the others.
+    count = np.bincount(of[of >= 0], np.sqrt(links[of >= 0]), minlength=len(said))
     order = np.argsort(-count, kind="stable")[:COLOURS]
     order = order[count[order] > 0]
     number = np.full(len(said) + 1, len(order))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import h11
 import uvicorn
+from threadpoolctl import threadpool_limits
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nscaching.errors import UserError
@@ -132,4 +133,6 @@ def run(app: ASGIApp, listening: socket.socket) -> None:
     """Answer until SIGTERM or Ctrl-C; requests that have begun are answered before the end."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)  # uvicorn raises the signal again at its end
-    new_server(app).run([listening])
+    # Products here are small and many: threads of one would wait for each other, and for the loop.
+    with threadpool_limits(1, user_api="blas"):
+        new_server(app).run([listening])

@@ -12,6 +12,7 @@ from nscaching.cli.verbs._base import RunPaths, Trust
 from nscaching.errors import UserError
 
 TOKEN = "NSCACHING_TOKEN"  # noqa: S105  (the name of a variable)
+NEEDED = ("starlette", "threadpoolctl", "uvicorn")
 LEAST = 12  # characters of a token
 
 
@@ -35,7 +36,7 @@ class Serve:
     def run(self) -> None:
         if not self.paths:
             raise UserError("serve needs a run folder: nscaching serve runs/x")
-        if find_spec("starlette") is None or find_spec("uvicorn") is None:
+        if not all(map(find_spec, NEEDED)):
             raise UserError("nscaching serve needs more: pip install nscaching[serve]")
         from nscaching.cli.progress import when_slow
         from nscaching.serve import server

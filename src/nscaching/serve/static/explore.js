@@ -85,14 +85,12 @@ function openMap(frame) {
   canvas.setAttribute("aria-label", "Map of the vectors. Arrow keys move, plus and minus zoom; the list below has the same entities.");
   frame.querySelector("img").replaceWith(canvas);
   const pen = canvas.getContext("2d"), query = new URLSearchParams(location.search);
-  let data = JSON.parse(frame.dataset.map), near = null, timer = 0, turn = 0;
+  let data = { points: [], kinds: [], inside: 0, focus: null }, near = null, timer = 0, turn = 0;
   const bounds = ["left", "right", "bottom", "top"].map((name) => parseFloat(query.get(name)));
-  const whole = { x: 0, y: 0, half: 1.1 };
+  const whole = { x: 0, y: 0, half: 1.1 * Math.max(1, canvas.clientHeight / canvas.clientWidth) };
   let view = { ...whole };
   if (bounds.every(Number.isFinite)) {
     view = { x: (bounds[0] + bounds[1]) / 2, y: (bounds[2] + bounds[3]) / 2, half: (bounds[3] - bounds[2]) / 2 };
-  } else if (data.focus) {
-    view = { x: data.focus.x, y: data.focus.y, half: 0.35 };
   }
   const scale = () => canvas.clientHeight / (2 * view.half);
   const place = (point) => [canvas.clientWidth / 2 + (point.x - view.x) * scale(), canvas.clientHeight / 2 - (point.y - view.y) * scale()];
@@ -150,6 +148,11 @@ function openMap(frame) {
       const answer = await fetch("/api" + location.pathname + "?" + part);
       if (!answer.ok || mine !== turn) return;
       data = await answer.json();
+      if (data.focus && !query.has("left")) {  // the first look at a marked entity
+        query.set("left", "0");
+        view = { x: data.focus.x, y: data.focus.y, half: 0.35 };
+        load();
+      }
       draw();
     } catch (error) { /* the points that are there stay */ }
   }
@@ -220,7 +223,7 @@ function openMap(frame) {
   });
   new ResizeObserver(draw).observe(canvas);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  moved();
+  load();
 }
 
 document.querySelectorAll("input[data-complete]").forEach(complete);

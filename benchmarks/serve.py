@@ -202,7 +202,7 @@ async def soak(service: Service, count: int) -> None:
 
 ODD = ["../../../../etc/passwd", "%2e%2e/%2e%2e/etc/passwd", "..%5c..", "%00", "\x7f", "%ff%fe",
        "<script>alert(1)</script>", "'; DROP TABLE", "{{7*7}}", "${jndi:ldap://x}", "a" * 9000,
-       "%", "%zz", "?", "??&&==", "#17", "-1", "1e999", "NaN", "∞", "\u202e", "/", "//"]  # fmt: skip
+       "%", "%zz", "?", "??&&==", "#17", "-1", "1e999", "NaN", "∞", "\u202e", "//"]  # fmt: skip
 
 
 def hostile(random: random.Random, run: str) -> bytes:

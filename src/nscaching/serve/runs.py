@@ -238,7 +238,9 @@ def _as_quick(run: Run) -> QuickRun:
     )
 
 
-def open_runs(paths: Sequence[Path], trust: bool, opened: Callable[[int], None]) -> list[ServedRun]:
+def open_runs(
+    paths: Sequence[Path], trust: bool = False, opened: Callable[[int], None] | None = None
+) -> list[ServedRun]:
     """Open run folders; each is called as its folder, or NAME-2 where that name is taken."""
     served: list[ServedRun] = []
     for number, path in enumerate(paths, 1):
@@ -248,5 +250,6 @@ def open_runs(paths: Sequence[Path], trust: bool, opened: Callable[[int], None])
             more += 1
             slug = f"{name}-{more}"
         served.append(ServedRun(slug, path, trust))
-        opened(number)
+        if opened is not None:
+            opened(number)
     return served

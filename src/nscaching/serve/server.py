@@ -41,6 +41,8 @@ class Patient(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # An answer has two parts: the second must not wait until the first is confirmed.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.since = time.monotonic()
         if len(self.connections) > CONNECTIONS:
             waiting = [one for one in self.connections if isinstance(one, Patient) and one.waits]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LONGEST = 8000  # bytes of an address
+HEADERS_LONGEST = 16_000  # bytes of all headers
 PER_SECOND, AT_ONCE = 50.0, 200.0  # requests of a client of another machine
 CLIENTS = 10_000  # whose rate is known
 DRAINED = 1 << 20  # bytes of a body that are read and dropped, so that the refusal arrives
@@ -142,6 +143,8 @@ class Guard:
             raise Refusal("method_not_allowed", "only GET and HEAD are answered")
         if len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST:
             raise Refusal("too_long", f"the address is longer than {LONGEST:,} bytes")
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADERS_LONGEST:
+            raise Refusal("headers_too_long", f"headers are longer than {HEADERS_LONGEST:,} bytes")
 
     def _sign_in(self, scope: Scope) -> Response:
         try:

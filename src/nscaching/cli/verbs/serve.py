@@ -6,6 +6,7 @@ import os
 import secrets
 from dataclasses import dataclass
 from importlib.util import find_spec
+from urllib.parse import quote
 
 from nscaching.cli.tables import note
 from nscaching.cli.verbs._base import RunPaths, Trust
@@ -45,22 +46,26 @@ class Serve:
         from nscaching.serve.runs import open_runs
 
         token = "" if is_loopback(self.host) else _token()
-        listening = server.listen(self.host, self.port)
-        with when_slow("opening runs") as bar:
-            many = len(self.paths)
-            runs = open_runs(self.paths, self.trust, lambda done: bar.show(done, many, "runs"))
-        port = listening.getsockname()[1]
+        with server.listen(self.host, self.port) as listening:
+            with when_slow("opening runs") as bar:
+                many = len(self.paths)
+                opened = lambda done: bar.show(done, many, "runs")  # noqa: E731
+                runs = open_runs(self.paths, self.trust, opened)
+            port = listening.getsockname()[1]
+            app = new_app(runs, self.host, port, token, self.names)
+            server.run(app, listening, lambda: self._say(port, token, [run.slug for run in runs]))
+        for run in runs:
+            run.close()
+        note("ended")
+
+    def _say(self, port: int, token: str, runs: list[str]) -> None:
         host = f"[{self.host}]" if ":" in self.host else self.host
         if token:
             note("other machines can reach this service; they need the token")
             note(f"token: {token}")
-            note(f"link:  http://{host}:{port}/login?token={token}")
-        note(f"serving {', '.join(run.slug for run in runs)} at http://{host}:{port}/")
+            note(f"link:  http://{host}:{port}/login?token={quote(token, safe='')}")
+        note(f"serving {', '.join(runs)} at http://{host}:{port}/")
         note("Ctrl-C ends")
-        server.run(new_app(runs, self.host, port, token, self.names), listening)
-        for run in runs:
-            run.close()
-        note("ended")
 
 
 def _token() -> str:

@@ -33,13 +33,15 @@ class Service:
     """A service that is started for the benchmark."""
 
     def __init__(self, run: Path) -> None:
-        command = [sys.executable, "-m", "nscaching", "serve", str(run), "--port", "0"]
-        self.process = subprocess.Popen(  # noqa: S603
-            command, stderr=subprocess.PIPE, text=True
-        )
-        for line in self.process.stderr:
-            if found := re.search(r"serving (\S+) at http://127.0.0.1:(\d+)/", line):
-                self.run, self.port = found[1], int(found[2])
+        words = ["serve", str(run), "--port", "0", "--json"]
+        command = [sys.executable, "-m", "nscaching", *words]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
+        text = ""
+        for line in self.process.stdout:
+            text += line
+            if line == "}\n":
+                said = json.loads(text)
+                self.run, self.port = said["runs"][0], said["port"]
                 return
         sys.exit("the service did not start")
 
@@ -297,6 +299,9 @@ async def slow(service: Service, count: int) -> None:
         try:
             if kind == 0:  # a header, a byte at a time
                 for byte in b"GET / HTTP/1.1\r\nhost: localhost\r\n" + b"x: y\r\n" * 1000:
+                    if writer.transport.is_closing():
+                        ends["closed"] += 1
+                        break
                     writer.write(bytes([byte]))
                     await asyncio.sleep(0.5)
             elif kind == 1:  # half a request, then nothing

@@ -243,6 +243,11 @@ def test_a_map_is_made_once_and_kept(folders, tmp_path):  # noqa: F811
     assert plane.read(path, "pca", run.epoch + 1, len(run.graph.entities)) is None
     (path / "map-pca.safetensors").write_bytes(b"no map")
     assert plane.read(path, "pca", run.epoch, len(run.graph.entities)) is None
+    (path / "map-pca.safetensors").unlink()
+    (path / "map-pca.safetensors").symlink_to(folders / "world" / "model.safetensors")
+    assert plane.read(path, "pca", run.epoch, len(run.graph.entities)) is None
+    plane.keep(path, made, run.epoch)  # in the place of the link
+    assert not (path / "map-pca.safetensors").is_symlink()
     Run.load(path).save(path, overwrite=True)  # a map is a file of a run
     run.close()
 

@@ -8,17 +8,18 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 
 from nscaching.cli.main import main
+from nscaching.cli.verbs.serve import Serve
 from nscaching.serve import guard, server
 from nscaching.serve.guard import Hosts, Rates, is_loopback
 from nscaching.serve.runs import open_runs
@@ -186,29 +187,27 @@ def test_pipelined_and_odd_requests(service):  # noqa: F811
 
 
 def started(*words, **environment):
-    """Start ``nscaching serve`` as a process; return the process, its port and what it said."""
-    command = [sys.executable, "-m", "nscaching", "serve", *map(str, words), "--port", "0"]
-    process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
-    )
-    said = ""
-    for line in process.stderr:
-        said += line
-        if found := re.search(r"serving \S+ at http://\S+:(\d+)/", line):
-            process.stderr.readline()  # how to end
-            return process, int(found[1]), said
-    raise AssertionError(said)
+    """Start ``nscaching serve`` as a process; return the process, and what it says of itself."""
+    command = [sys.executable, "-m", "nscaching", "serve", *map(str, words), "--port=0", "--json"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, **pipes, text=True, env={**os.environ, **environment})
+    text = ""
+    while not text.endswith("}\n"):
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+        text += line
+    return process, json.loads(text)
 
 
 def test_sigterm_ends_when_requests_in_flight_are_answered(folders):  # noqa: F811
-    process, port, said = started(folders / "world")
-    assert MARK not in said
+    process, said = started(folders / "world")
+    assert said["token"] == ""
     slow = "/api/r/world/explain?head=Andorra&relation=speaks&tail=Spanish"  # loads PyTorch first
     request = f"GET {slow} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
     with contextlib.ExitStack() as stack:
         clients = []
         for part in (request, request, b"GET / HTTP/1.1\r\nhos"):
-            client = stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", said["port"]), 60))
             client.sendall(part)
             clients.append(client)
         time.sleep(0.5)
@@ -217,19 +216,22 @@ def test_sigterm_ends_when_requests_in_flight_are_answered(folders):  # noqa: F8
     assert [answer[:12] for answer in answers] == [b"HTTP/1.1 200"] * 2 + [b""]
     assert all(json.loads(answer.partition(b"\r\n\r\n")[2])["similar"] for answer in answers[:2])
     assert process.wait(30) == 0
-    assert process.stderr.read() == "ended\n"
-    process.stderr.close()
+    assert process.communicate() == ("", "")
 
 
-def test_the_token_is_said_at_the_start(folders):  # noqa: F811
-    process, port, said = started(folders / "world", "--host", "0.0.0.0", NSCACHING_TOKEN=TOKEN)
-    try:
-        assert f"token: {TOKEN}" in said
-        assert f"http://0.0.0.0:{port}/login?token={quote(TOKEN)}" in said
-    finally:
-        process.terminate()
-        assert process.wait(30) == 0
-        process.stderr.close()
+def test_the_token_is_said_at_the_start(folders, capsys):  # noqa: F811
+    process, said = started(folders / "world", "--host", "0.0.0.0", NSCACHING_TOKEN=TOKEN)
+    process.terminate()
+    assert process.communicate() == ("", "")
+    assert process.returncode == 0
+    assert said == {"host": "0.0.0.0", "port": said["port"], "runs": ["world"], "token": TOKEN}
+    Serve(paths=(), host="::")._say(80, "a/b", ["x", "y"])
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "token: a/b",
+        "link:  http://[::]:80/login?token=a%2Fb",
+        "serving x, y at http://[::]:80/",
+        "Ctrl-C ends",
+    ]
 
 
 def test_errors_of_the_command_line_are_one_line(folders, tmp_path, capsys, monkeypatch):  # noqa: F811
@@ -248,6 +250,10 @@ def test_errors_of_the_command_line_are_one_line(folders, tmp_path, capsys, monk
     with server.listen("127.0.0.1", 0) as taken:
         assert "--port 0" in said(run, "--port", taken.getsockname()[1])
     assert "cannot listen on 192.0.2.1" in said(run, "--host", "192.0.2.1")
+    strange = shutil.copytree(run, tmp_path / "strange")
+    config = strange / "config.toml"
+    config.write_text(config.read_text().replace('model = "ComplEx"', 'model = "theirs.py:Theirs"'))
+    assert "--trust" in said(strange, "--port", "0")
     monkeypatch.setenv("NSCACHING_TOKEN", "short")
     assert "12 or more" in said(run, "--host", "0.0.0.0")
     monkeypatch.setattr("nscaching.cli.verbs.serve.find_spec", lambda name: None)

@@ -48,9 +48,9 @@ class NameIndex:
         """Index the names of each entity [n]; ``links`` [n] says how often each is linked."""
         self.text = _joined(names)
         self.size = len(links)
-        self.place = np.empty(self.size, dtype=np.int32)  # by links, the most linked first
-        self.by_links = np.argsort(-links, kind="stable").astype(np.int32)
-        self.place[self.by_links] = np.arange(self.size, dtype=np.int32)
+        self.by_links = np.argsort(-links, kind="stable").astype(np.int32)  # most linked first
+        rank = np.empty(self.size, dtype=np.int32)
+        rank[self.by_links] = np.arange(self.size, dtype=np.int32)
         line = np.flatnonzero(self.text == ord(LINE)) + 1
         self.line = np.concatenate([[0], line])[: self.size + 1]  # where each entity's names begin
         word, first = _beginnings(self.text)
@@ -58,6 +58,7 @@ class NameIndex:
         at = at[at < len(self.text) - 1]
         at = at[_order(self.text, at)]
         self.owner = (np.searchsorted(self.line, at, "right") - 1).astype(np.int32)
+        self.rank = rank[self.owner]  # of the entity by its links, 0 the most linked
         self.first = first[at]
         self.at = at.astype(np.int32 if len(self.text) < 2**31 else np.int64)
 
@@ -85,9 +86,8 @@ class NameIndex:
     def _phrase(self, asked: bytes, most: int) -> list[int]:
         """Find a text as it stands: whole names first, then beginnings, then later words."""
         some = min(self._ranges(asked), key=lambda each: each.size)
-        places = np.arange(some.begin, some.end)
+        places = self._best(some, CHECKED)
         if some.before or len(asked) > SORTED:
-            places = self._best(places, CHECKED)
             places = places[self._stands(asked, self.at[places].astype(np.int64) - some.before)]
         if not len(places):
             return []
@@ -95,7 +95,7 @@ class NameIndex:
         kind = np.where(_ends_name(self.text[np.maximum(begin - 1, 0)]) | (begin == 0), 1, 2)
         after = self.text[np.minimum(begin + len(asked), len(self.text) - 1)]
         kind[(kind == 1) & _ends_name(after)] = 0
-        rank = kind * np.int64(self.size) + self.place[self.owner[places]]
+        rank = kind * np.int64(self.size) + self.rank[places]
         few = min(len(places), 8 * most)  # an entity may stand there several times
         chosen = np.argpartition(rank, few - 1)[:few]
         chosen = chosen[np.argsort(rank[chosen], kind="stable")]
@@ -107,8 +107,8 @@ class NameIndex:
         rarest = min(ranges, key=lambda each: each.size)
         if not rarest.size:
             return []
-        owners = np.unique(self.owner[self._best(np.arange(*rarest[:2]), SCANNED)])
-        owners = owners[np.argsort(self.place[owners])]
+        places = self._best(rarest, SCANNED)
+        owners = self.by_links[np.unique(self.rank[places])]
         patterns = [re.compile(rb"(?:^|[^0-9a-z\x80-\xff])" + re.escape(w.encode())) for w in words]
         found: list[int] = []
         for owner in owners.tolist():
@@ -119,13 +119,28 @@ class NameIndex:
                     break
         return found
 
-    def _best(self, places: Longs, count: int) -> Longs:
-        """Return the places of the most linked entities."""
-        if len(places) <= count:
-            return places
-        rank = self.place[self.owner[places]]
-        chosen: Longs = places[np.argpartition(rank, count - 1)[:count]]
-        return chosen
+    def _best(self, some: Range, count: int) -> Longs:
+        """Return the places of a range; of many those of the most linked entities.
+
+        Half of them where a name begins, as far as there are so many.
+        """
+        if some.size <= count:
+            return np.arange(some.begin, some.end)
+        rank, first = self.rank[some.begin : some.end], self.first[some.begin : some.end]
+        both = self._lowest(rank, count // 2), self._lowest(rank, count // 2, first)
+        return some.begin + np.unique(np.concatenate(both))
+
+    def _lowest(
+        self, rank: npt.NDArray[np.int32], count: int, only: npt.NDArray[np.bool_] | None = None
+    ) -> Longs:
+        """Return the places of about so many lowest ranks: bounds are tried, nothing is sorted."""
+        bound = max(1, self.size * count // len(rank))
+        while True:
+            low = rank < bound if only is None else only & (rank < bound)
+            found: Longs = np.flatnonzero(low)
+            if len(found) >= count // 4 or bound >= self.size:
+                return found[:count] if bound >= self.size else found
+            bound = min(self.size, 4 * bound)
 
     def _stands(self, asked: bytes, begin: Longs) -> npt.NDArray[np.bool_]:
         """Say of each place whether a text stands there."""

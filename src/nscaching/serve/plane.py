@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from safetensors.numpy import save
 
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Longs
 from nscaching.errors import UserError
-from nscaching.files import map_arrays, save_tensors
+from nscaching.files import map_arrays, replacing
 from nscaching.runs.folder import MAP
 
 Rows = npt.NDArray[Any]
@@ -126,12 +127,10 @@ def read(folder: Path | None, method: str, epoch: int, entities: int) -> Plane |
 
 def keep(folder: Path | None, plane: Plane, epoch: int) -> None:
     """Write a map into the run folder, where that can be written."""
-    import torch
-
     if folder is not None:
-        tensors = {"places": torch.from_numpy(np.array(plane.places))}
-        with suppress(UserError):  # a read-only folder is served too
-            save_tensors(folder / MAP[plane.method], tensors, {"epoch": str(epoch)})
+        content = save({"places": np.ascontiguousarray(plane.places)}, {"epoch": str(epoch)})
+        with suppress(UserError), replacing(folder / MAP[plane.method]) as partial:
+            partial.write_bytes(content)  # a read-only folder is served too
 
 
 def kinds(graph: KnowledgeGraph) -> tuple[list[str], Longs]:

@@ -25,7 +25,8 @@ def rendered(served: ServedRun) -> str:
     run.config = run.config.changed(pretrain=_last(run.config.pretrain))
     run.path = None
     content = served.without_paths(render(run))
-    back = f'<p class="eyebrow"><a href="{link("run", served.slug)}">← explorer</a></p>\n'
+    home = f'<a style="color: inherit" href="{link("run", served.slug)}">← explorer</a>'
+    back = f'<p class="eyebrow">{home}</p>\n'
     return content.replace("<body>\n", f"<body>\n{back}", 1)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from urllib.parse import quote
 
-from nscaching.cli.tables import note
-from nscaching.cli.verbs._base import RunPaths, Trust
+from nscaching.cli.tables import note, print_json
+from nscaching.cli.verbs._base import Json, RunPaths, Trust
 from nscaching.errors import UserError
 
 TOKEN = "NSCACHING_TOKEN"  # noqa: S105  (the name of a variable)
@@ -33,6 +34,7 @@ class Serve:
     names: tuple[str, ...] = ()
     """More names by which other machines may ask, such as explorer.example.org."""
     trust: Trust = False
+    json: Json = False
 
     def run(self) -> None:
         if not self.paths:
@@ -56,10 +58,15 @@ class Serve:
             server.run(app, listening, lambda: self._say(port, token, [run.slug for run in runs]))
         for run in runs:
             run.close()
-        note("ended")
+        if not self.json:
+            note("ended")
 
     def _say(self, port: int, token: str, runs: list[str]) -> None:
         host = f"[{self.host}]" if ":" in self.host else self.host
+        if self.json:  # for a program that starts this one
+            print_json({"host": self.host, "port": port, "runs": runs, "token": token})
+            sys.stdout.flush()
+            return
         if token:
             note("other machines can reach this service; they need the token")
             note(f"token: {token}")

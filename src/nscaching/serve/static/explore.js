@@ -83,7 +83,7 @@ function openMap(frame) {
   canvas.tabIndex = 0;
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", "Map of the vectors. Arrow keys move, plus and minus zoom; the list below has the same entities.");
-  frame.querySelector("img").replaceWith(canvas);
+  frame.prepend(canvas);
   const pen = canvas.getContext("2d"), query = new URLSearchParams(location.search);
   let data = { points: [], kinds: [], inside: 0, focus: null }, near = null, timer = 0, turn = 0;
   const bounds = ["left", "right", "bottom", "top"].map((name) => parseFloat(query.get(name)));
@@ -91,6 +91,8 @@ function openMap(frame) {
   let view = { ...whole };
   if (bounds.every(Number.isFinite)) {
     view = { x: (bounds[0] + bounds[1]) / 2, y: (bounds[2] + bounds[3]) / 2, half: (bounds[3] - bounds[2]) / 2 };
+  } else if (frame.dataset.x) {
+    view = { x: Number(frame.dataset.x), y: Number(frame.dataset.y), half: 0.35 };
   }
   const scale = () => canvas.clientHeight / (2 * view.half);
   const place = (point) => [canvas.clientWidth / 2 + (point.x - view.x) * scale(), canvas.clientHeight / 2 - (point.y - view.y) * scale()];
@@ -148,11 +150,6 @@ function openMap(frame) {
       const answer = await fetch("/api" + location.pathname + "?" + part);
       if (!answer.ok || mine !== turn) return;
       data = await answer.json();
-      if (data.focus && !query.has("left")) {  // the first look at a marked entity
-        query.set("left", "0");
-        view = { x: data.focus.x, y: data.focus.y, half: 0.35 };
-        load();
-      }
       draw();
     } catch (error) { /* the points that are there stay */ }
   }

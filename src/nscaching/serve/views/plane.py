@@ -13,7 +13,7 @@ from nscaching.serve.runs import ServedRun
 from nscaching.serve.shapes import Map, Point, Report
 from nscaching.serve.views._base import Request, View
 
-MOST = 2000  # entities of an answer
+MOST = 1200  # entities of an answer
 
 
 def _made(run: ServedRun, method: str) -> tuple[plane.Plane, tuple[list[str], Longs]]:

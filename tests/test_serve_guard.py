@@ -216,17 +216,17 @@ def test_sigterm_ends_when_requests_in_flight_are_answered(folders):  # noqa: F8
     assert [answer[:12] for answer in answers] == [b"HTTP/1.1 200"] * 2 + [b""]
     assert all(json.loads(answer.partition(b"\r\n\r\n")[2])["similar"] for answer in answers[:2])
     assert process.wait(30) == 0
-    assert process.communicate() == ("", "")
+    assert process.communicate() == ("", "ended\n")
 
 
 def test_the_token_is_said_at_the_start(folders, capsys):  # noqa: F811
     process, said = started(folders / "world", "--host", "0.0.0.0", NSCACHING_TOKEN=TOKEN)
     process.terminate()
-    assert process.communicate() == ("", "")
+    assert process.communicate() == ("", "ended\n")
     assert process.returncode == 0
     assert said == {"host": "0.0.0.0", "port": said["port"], "runs": ["world"], "token": TOKEN}
     Serve(paths=(), host="::")._say(80, "a/b", ["x", "y"])
-    assert capsys.readouterr().err.splitlines()[1:] == [
+    assert capsys.readouterr().out.splitlines()[1:] == [
         "token: a/b",
         "link:  http://[::]:80/login?token=a%2Fb",
         "serving x, y at http://[::]:80/",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from urllib.parse import quote
 
-from nscaching.cli.tables import note, print_json
+from nscaching.cli.tables import note, print_json, say
 from nscaching.cli.verbs._base import Json, RunPaths, Trust
 from nscaching.errors import UserError
 
@@ -58,21 +58,18 @@ class Serve:
             server.run(app, listening, lambda: self._say(port, token, [run.slug for run in runs]))
         for run in runs:
             run.close()
-        if not self.json:
-            note("ended")
+        note("ended")
 
     def _say(self, port: int, token: str, runs: list[str]) -> None:
         host = f"[{self.host}]" if ":" in self.host else self.host
         if self.json:  # for a program that starts this one
             print_json({"host": self.host, "port": port, "runs": runs, "token": token})
-            sys.stdout.flush()
-            return
-        if token:
-            note("other machines can reach this service; they need the token")
-            note(f"token: {token}")
-            note(f"link:  http://{host}:{port}/login?token={quote(token, safe='')}")
-        note(f"serving {', '.join(runs)} at http://{host}:{port}/")
-        note("Ctrl-C ends")
+        else:
+            if token:
+                say("other machines can reach this service; they need the token", f"token: {token}")
+                say(f"link:  http://{host}:{port}/login?token={quote(token, safe='')}")
+            say(f"serving {', '.join(runs)} at http://{host}:{port}/", "Ctrl-C ends")
+        sys.stdout.flush()
 
 
 def _token() -> str:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 LONGEST = 300  # characters of a name in an address; a longer one is asked for by its number
 SHOWN = 200  # characters of a label
 PATIENCE = 25.0  # seconds that a request waits for slow work, which then goes on
+MOST_NEAR = 50  # names among which the one that is meant is looked for
 KEPT = 200  # results of slow work
 MOST_WAITING = 16  # slow pieces of work
 _KNOWN: dict[bool, Known] = {False: "hide", True: "mark"}
@@ -64,6 +65,8 @@ class ServedRun:
         self.names = NameIndex(entities, self.facts.links)
         relations = ((graph.relation_label(i), n) for i, n in enumerate(graph.relations))
         self.relation_names = NameIndex(relations, self.relation_links)
+        for look in (graph.known_entity, graph.known_relation):
+            look("\0")  # which builds what later look-ups need
 
     def whole(self) -> Run:
         """Return the run with its model in PyTorch; only the slow thread may ask for it."""
@@ -75,33 +78,41 @@ class ServedRun:
 
     # Names.
 
-    def entity(self, text: str) -> int:
+    async def entity(self, text: str) -> int:
         """Return the entity of a name, a label or #number."""
-        return self._find("entity", text, self.graph.known_entity, self.names)
+        return await self._find("entity", text, self.graph.known_entity, self.names)
 
-    def relation(self, text: str) -> int:
+    async def relation(self, text: str) -> int:
         """Return the relation of a name, a label or #number."""
-        return self._find("relation", text, self.graph.known_relation, self.relation_names)
+        return await self._find("relation", text, self.graph.known_relation, self.relation_names)
 
-    def _find(
+    async def _find(
         self, kind: str, text: str, exact: Callable[[str], int | None], names: NameIndex
     ) -> int:
-        show = self.named if kind == "entity" else self.named_relation
         try:
-            if (found := exact(text)) is not None:
-                return found
-        except UserError:
-            same = [i for i in names.search(text, 50) if show(i)["label"] == text]
-            what = f"several have the label {shorten(text, 80)!r}: which?"
-            raise Refusal("ambiguous_name", what, [show(i) for i in same], kind) from None
+            found = exact(text)
+        except UserError:  # several have the label
+            found = None
+        if found is None:  # a search takes longer: it must not keep others waiting
+            found = await self.quickly(self._search, kind, text, names)
+        return found
+
+    def _search(self, kind: str, text: str, names: NameIndex) -> int:
+        """Return what is meant by a text that is no name, or say what is near."""
+        show = self.named if kind == "entity" else self.named_relation
         if (number := re.fullmatch(r"#([0-9]{1,9})", text)) and int(number[1]) < names.size:
             return int(number[1])
-        near = names.search(text, 8) or names.near(text, 8)
+        near = names.search(text, MOST_NEAR)
+        same = [i for i in near if show(i)["label"] == text]
+        if len(same) > 1:
+            what = f"several have the label {shorten(text, 80)!r}: which?"
+            raise Refusal("ambiguous_name", what, [show(i) for i in same], kind)
+        near = near or names.near(text, MOST_NEAR)
         same = [i for i in near if fold(text) in (fold(show(i)["name"]), fold(show(i)["label"]))]
         if len(same) == 1:
             return same[0]
         what = f"no {kind} is called {shorten(text, 80)!r}"
-        raise Refusal("unknown_name", what, [show(i) for i in near], kind)
+        raise Refusal("unknown_name", what, [show(i) for i in near[:8]], kind)
 
     def named(self, entity: int) -> Named:
         return _named(self.graph.entities[entity], self.graph.label(entity), entity)

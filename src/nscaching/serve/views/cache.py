@@ -21,7 +21,7 @@ async def _cache(asked: Request) -> Cache:
     head, relation, tail = asked["head"], asked["relation"], asked["tail"]
     if bool(head) == bool(tail):
         raise Refusal("bad_parameter", "give relation and one of head and tail")
-    anchor, number = run.entity(head or tail), run.relation(relation)
+    anchor, number = await run.entity(head or tail), await run.relation(relation)
 
     def work() -> dict[str, Any]:
         name, of = run.graph.entities[anchor], run.graph.relations[number]

@@ -26,7 +26,7 @@ NAME = Parameter("name", "an entity, by name or label", required=True)
 
 async def _entity(asked: Request) -> Entity:
     run = asked.run
-    entity = run.entity(asked["name"])
+    entity = await run.entity(asked["name"])
     near: list[tuple[int, float]] = await run.quickly(run.nearest.of, entity, NEAR)
     neighbours: list[Neighbour] = [{**run.named(other), "cosine": cosine} for other, cosine in near]
     return {
@@ -80,7 +80,7 @@ async def _predictions(run: ServedRun, entity: int, near: list[int]) -> list[Pre
 
 async def _facts(asked: Request) -> FactList:
     run = asked.run
-    entity, relation = run.entity(asked["name"]), run.relation(asked["relation"])
+    entity, relation = await run.entity(asked["name"]), await run.relation(asked["relation"])
     groups = run.facts.groups(entity)
     mine = [g for g in groups if g.relation == relation and g.side.value == asked["side"]]
     none = Group(relation, Side(asked["side"]), run.facts.triples[:0, 0], [])

@@ -51,7 +51,7 @@ async def _map(asked: Request) -> Map:
         return int(inside.sum()), [point(entity) for entity in shown.tolist()]
 
     inside, points = await run.quickly(work)
-    focus = point(run.entity(asked["name"])) if asked["name"] else None
+    focus = point(await run.entity(asked["name"])) if asked["name"] else None
     return {
         "method": method,
         "methods": methods,

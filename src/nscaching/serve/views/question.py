@@ -23,10 +23,11 @@ async def answer(run: ServedRun, asked: Request, top: int) -> Question:
     gaps = [place for place, text in enumerate(given) if not text]
     if len(gaps) != 1:
         raise Refusal("bad_parameter", "give two of head, relation and tail")
-    finders = run.entity, run.relation, run.entity
-    ids = tuple(find(text) if text else 0 for find, text in zip(finders, given, strict=True))
-    gap = gaps[0]
-    one = Asked(gap, (ids[0], ids[1], ids[2]), top, asked["known"] == "mark", asked["any"])
+    gap, (h, r, t) = gaps[0], given
+    head_id = await run.entity(h) if h else 0
+    relation_id = await run.relation(r) if r else 0
+    ids = head_id, relation_id, await run.entity(t) if t else 0
+    one = Asked(gap, ids, top, asked["known"] == "mark", asked["any"])
     found = await run.batcher.ask(one)
     names = [run.named(ids[0]), run.named_relation(ids[1]), run.named(ids[2])]
     head, relation, tail = (None if place == gap else names[place] for place in range(3))
@@ -61,7 +62,8 @@ async def _question(asked: Request) -> Question:
 
 async def _explain(asked: Request) -> Explanation:
     run = asked.run
-    ids = run.entity(asked["head"]), run.relation(asked["relation"]), run.entity(asked["tail"])
+    head, relation = await run.entity(asked["head"]), await run.relation(asked["relation"])
+    ids = head, relation, await run.entity(asked["tail"])
 
     def work() -> Explanation:
         graph, whole = run.graph, run.whole()

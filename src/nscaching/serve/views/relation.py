@@ -51,7 +51,7 @@ async def _relations(asked: Request) -> RelationList:
 
 async def _relation(asked: Request) -> Relation:
     run = asked.run
-    relation = run.relation(asked["name"])
+    relation = await run.relation(asked["name"])
     name = run.graph.relations[relation]
     found = next(each for each in await _listed(run) if each["name"] == name)
     triples = run.facts.triples[run.facts.triples[:, 1] == relation]

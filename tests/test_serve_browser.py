@@ -63,7 +63,7 @@ class Tab:
         answer = self.page.goto(self.base + path)
         assert answer.ok, path
         if "/map" in path:
-            self.page.wait_for_function("document.querySelector('.map output').textContent")
+            self.page.locator(".map output", has_text="entities").wait_for()
         return self.page
 
     def __enter__(self):
@@ -113,6 +113,8 @@ def test_all_of_it_is_there_without_script(browser, service):  # noqa: F811
 
 
 def test_the_map_moves_and_its_link_can_be_shared(browser, service):  # noqa: F811
+    from playwright.sync_api import expect
+
     with Tab(browser, service) as tab:
         page = tab.open("/r/world/map?name=Portugal")
         page.wait_for_url("**left=**")
@@ -121,15 +123,13 @@ def test_the_map_moves_and_its_link_can_be_shared(browser, service):  # noqa: F8
         before = page.url
         page.keyboard.press("+")
         page.keyboard.press("ArrowLeft")
-        page.wait_for_function("before => location.href !== before", arg=before)
+        page.wait_for_url(lambda url: url != before)
         words = page.locator(".map output")
         page.wait_for_timeout(300)
         shared, shown = page.url, words.inner_text()
         with Tab(browser, service) as other:
             opened = other.open(shared.removeprefix(tab.base))
-            opened.wait_for_function(
-                "shown => document.querySelector('.map output').textContent === shown", arg=shown
-            )
+            expect(opened.locator(".map output")).to_have_text(shown)
 
 
 def test_hostile_names_are_only_text(browser, service):  # noqa: F811
@@ -193,7 +193,7 @@ def test_a_page_is_small(browser, service):  # noqa: F811
             tab.page.on("response", note)
             tab.open(path)
             tab.page.remove_listener("response", note)
-            sizes.append(sum(len(each.body()) for each in seen if each.ok))
+            sizes.append(sum(int(each.headers["content-length"]) for each in seen))
     assert max(sizes) < 300_000
 
 

@@ -137,7 +137,7 @@ class Explorer:
         view = next(view for view in VIEWS if view.name == "report")
         try:
             run = self.read(view, request.scope).run
-            content = await run.slowly(("report",), lambda: report.rendered(run))
+            content = await run.slowly(("report",), lambda: report.rendered(run), True)
         except Refusal as refusal:
             return self.refuse(refusal, request.scope)
         headers = {"content-security-policy": report.POLICY}

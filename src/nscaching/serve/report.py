@@ -15,7 +15,7 @@ POLICY = f"{OF_A_FILE}; base-uri 'none'; form-action 'none'; frame-ancestors 'no
 
 
 def rendered(served: ServedRun) -> str:
-    """Return the report; the test triples are ranked for it. Only the slow thread may ask."""
+    """Return the report; the test triples are ranked for it. Only a thread may ask."""
     from nscaching.runs.report.page import render
 
     run = copy.copy(served.whole())

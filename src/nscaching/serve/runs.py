@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +45,7 @@ class ServedRun:
     def __init__(self, slug: str, path: str | Path, trust: bool = False) -> None:
         self.slug, self.folder, self.trust = slug, user_path(path), trust
         self._whole: Run | None = None
+        self._loading = Lock()
         quick = open_quickly(self.folder, trust)
         if quick is None:
             quick = _as_quick(self.whole())
@@ -53,8 +55,8 @@ class ServedRun:
         self.recall, self.facts = Recall(self.graph), Facts(self.graph)
         self.nearest = Nearest(quick.vectors)
         self._index_names()
-        # NumPy's work and that of PyTorch, each in a thread of its own: slow work delays no answer.
-        self.fast, self.slow = (ThreadPoolExecutor(1, f"{slug}-{n}") for n in ("fast", "slow"))
+        # Answers, reasons, and what is made once have a thread each: no kind delays another.
+        self.fast, self.slow, self.making = (ThreadPoolExecutor(1) for _ in range(3))
         self.batcher = Batcher(self._answer_all, self.fast)
         self.kept: OrderedDict[tuple[Any, ...], asyncio.Future[Any]] = OrderedDict()
 
@@ -69,12 +71,13 @@ class ServedRun:
             look("\0")  # which builds what later look-ups need
 
     def whole(self) -> Run:
-        """Return the run with its model in PyTorch; only the slow thread may ask for it."""
-        if self._whole is None:
-            from nscaching.runs.run import Run
+        """Return the run with its model in PyTorch; loading takes seconds, so only threads ask."""
+        with self._loading:
+            if self._whole is None:
+                from nscaching.runs.run import Run
 
-            self._whole = Run.load(self.folder, trust=self.trust)
-        return self._whole
+                self._whole = Run.load(self.folder, trust=self.trust)
+            return self._whole
 
     # Names.
 
@@ -153,13 +156,19 @@ class ServedRun:
     async def quickly(self, work: Callable[..., Any], *given: Any) -> Any:  # noqa: ANN401
         return await asyncio.get_running_loop().run_in_executor(self.fast, work, *given)
 
-    async def slowly(self, key: tuple[Any, ...], work: Callable[[], Any]) -> Any:  # noqa: ANN401
-        """Return the result of slow work, which is done once; whoever waits too long may return."""
+    async def slowly(
+        self, key: tuple[Any, ...], work: Callable[[], Any], once: bool = False
+    ) -> Any:  # noqa: ANN401
+        """Return the result of slow work; whoever waits too long may return, the work goes on.
+
+        Work that is done ``once`` in the life of a run may take minutes.
+        """
         future = self.kept.get(key)
         if future is None:
             if sum(not each.done() for each in self.kept.values()) >= MOST_WAITING:
                 raise Refusal("busy", "too much slow work waits; ask again")
-            future = asyncio.get_running_loop().run_in_executor(self.slow, work)
+            thread = self.making if once else self.slow
+            future = asyncio.get_running_loop().run_in_executor(thread, work)
             self.kept[key] = future
             while len(self.kept) > KEPT and next(iter(self.kept.values())).done():
                 self.kept.popitem(last=False)
@@ -172,8 +181,13 @@ class ServedRun:
             self.kept.pop(key, None)
             raise
 
+    @property
+    def working(self) -> bool:
+        """Whether slow work goes on."""
+        return any(not future.done() for future in self.kept.values())
+
     def close(self) -> None:
-        for threads in (self.fast, self.slow):
+        for threads in (self.fast, self.slow, self.making):
             threads.shutdown(wait=False, cancel_futures=True)
 
     # About the run.

@@ -56,9 +56,12 @@ class Serve:
             port = listening.getsockname()[1]
             app = new_app(runs, self.host, port, token, self.names)
             server.run(app, listening, lambda: self._say(port, token, [run.slug for run in runs]))
+        note("ended")
+        if any(run.working for run in runs):  # a map may take minutes, and nobody waits for it
+            sys.stdout.flush()
+            os._exit(0)
         for run in runs:
             run.close()
-        note("ended")
 
     def _say(self, port: int, token: str, runs: list[str]) -> None:
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -31,7 +31,7 @@ async def _map(asked: Request) -> Map:
     method = asked["by"] or methods[0]
     if method not in methods:
         raise BY.wrong(method, "one of " + ", ".join(methods))
-    made, (kinds, of) = await run.slowly(("map", method), lambda: _made(run, method))
+    made, (kinds, of) = await run.slowly(("map", method), lambda: _made(run, method), True)
 
     def point(entity: int) -> Point:
         x, y = made.places[entity].tolist()

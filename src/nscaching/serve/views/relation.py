@@ -23,7 +23,7 @@ async def _listed(run: ServedRun) -> list[dict[str, Any]]:
 
         return list_relations(run.graph)
 
-    found: list[dict[str, Any]] = await run.slowly(("relations",), work)
+    found: list[dict[str, Any]] = await run.slowly(("relations",), work, once=True)
     return found
 
 

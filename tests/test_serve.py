@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from helpers import TINY, random_graph
-from nscaching import Run, train
+from nscaching import Run, UserError, train
 from nscaching.evaluation.answers import Recall, known_answers
 from nscaching.serve import pages, plane
 from nscaching.serve.batching import Asked
@@ -21,7 +21,7 @@ from nscaching.serve.parameters import Parameter, read_all
 from nscaching.serve.refusals import CODES, Refusal
 from nscaching.serve.runs import ServedRun
 from nscaching.serve.views import VIEWS
-from serving import HOSTILE, MARK, folders, sample_paths, service  # noqa: F401  (fixtures)
+from serving import HOSTILE, MARK, Running, folders, sample_paths, service  # noqa: F401  (fixtures)
 
 VOID = {"meta", "link", "input", "img", "br", "wbr", "rect", "circle"}
 
@@ -176,6 +176,37 @@ def test_hostile_names_are_asked_for_and_shown(service):  # noqa: F811
             page = service.get(f"/r/hostile/entity?name={quote(name)}", accept="text/html")[2]
             assert b"<script>d" not in page
             assert b"<img src=/nothing" not in page
+
+
+def test_what_goes_wrong_is_refused_without_a_path(folders, tmp_path, monkeypatch, capfd):  # noqa: F811
+    folder = shutil.copytree(folders / "world", tmp_path / "a & b" / "x")
+    served = ServedRun("x", folder)
+    running = Running([served])
+
+    def diverged(*_):
+        raise UserError(f"{folder}/model.safetensors of {tmp_path}: not finite")
+
+    try:
+        monkeypatch.setattr("nscaching.serve.runs.ask", diverged)
+        monkeypatch.setattr("nscaching.serve.report.rendered", diverged)
+        for path in (
+            "/r/x/question?head=Portugal&relation=speaks",
+            "/r/x/report",
+            "/r/x/entity?name=Peru",
+        ):
+            status, _, body = running.get(path)
+            assert status == 404
+            assert json.loads(body)["error"]["code"] == "not_there"
+            assert str(tmp_path) not in body.decode()
+            assert b"not finite" in body
+        monkeypatch.setattr(served.names, "search", lambda *_: 1 / 0)
+        status, _, body = running.get("/api/r/x/search?q=a")
+        assert (status, json.loads(body)["error"]["code"]) == (500, "internal")
+        assert "ZeroDivisionError" in capfd.readouterr().err
+        assert b"ZeroDivision" not in body
+    finally:
+        running.stop()
+        served.close()
 
 
 def test_questions_that_wait_are_answered_at_once(folders):  # noqa: F811

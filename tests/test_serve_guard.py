@@ -154,8 +154,8 @@ def test_too_many_connections_cost_those_that_wait_longest(service, monkeypatch)
 
 
 def test_hostile_requests_are_refused_and_nothing_else(service, capfd):  # noqa: F811
-    path = Path(__file__).parents[1] / "benchmarks" / "serve.py"
-    spec = importlib.util.spec_from_file_location("serve_benchmark", path)
+    path = Path(__file__).parents[1] / "benchmarks" / "hostile_requests.py"
+    spec = importlib.util.spec_from_file_location("hostile_requests", path)
     benchmark = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(benchmark)
     chance = random.Random(7)

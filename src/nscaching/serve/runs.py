@@ -12,6 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from markupsafe import escape
 
 from nscaching.data.index import Ids
 from nscaching.errors import UserError, user_path
@@ -228,13 +229,15 @@ class ServedRun:
     def without_paths(self, text: str) -> str:
         """Return text in which no folder of this machine is named."""
         for secret in self._secrets():
-            text = text.replace(secret, Path(secret).name)
+            for written in (secret, str(escape(secret))):
+                text = text.replace(written, Path(secret).name)
         return text
 
     def _secrets(self) -> list[str]:
         source, folder = self.graph.source, self.folder
-        paths = {str(folder), str(folder.absolute()), str(folder.resolve()), str(Path.home())}
-        paths |= {str(p) for p in folder.resolve().parents if len(p.parts) > 2}
+        paths = {str(folder), str(folder.absolute()), str(folder.resolve())}
+        above = {*folder.resolve().parents, Path.home()}
+        paths |= {str(p) for p in above if len(p.parts) > 2}
         given = (source.data, source.labels, self.config.pretrain, self.config.model)
         for one in (*given, self.config.sampler):
             if "/" in one:

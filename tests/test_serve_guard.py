@@ -225,13 +225,15 @@ def test_the_token_is_said_at_the_start(folders, capsys):  # noqa: F811
     assert process.communicate() == ("", "ended\n")
     assert process.returncode == 0
     assert said == {"host": "0.0.0.0", "port": said["port"], "runs": ["world"], "token": TOKEN}
-    Serve(paths=(), host="::")._say(80, "a/b", ["x", "y"])
+    Serve(paths=(), host="fe80::1")._say(80, "a/b", ["x", "y"])
     assert capsys.readouterr().out.splitlines()[1:] == [
         "token: a/b",
-        "link:  http://[::]:80/login?token=a%2Fb",
-        "serving x, y at http://[::]:80/",
+        "link:  http://[fe80::1]:80/login?token=a%2Fb",
+        "serving x, y at http://[fe80::1]:80/",
         "Ctrl-C ends",
     ]
+    Serve(paths=(), host="0.0.0.0")._say(80, "", ["x"])
+    assert f"http://{socket.gethostname()}:80/" in capsys.readouterr().out
 
 
 def test_errors_of_the_command_line_are_one_line(folders, tmp_path, capsys, monkeypatch):  # noqa: F811

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from helpers import TINY, random_graph
-from nscaching import Run, UserError, train
+from nscaching import KnowledgeGraph, Run, UserError, train
 from nscaching.evaluation.answers import Recall, known_answers
 from nscaching.serve import pages, plane
 from nscaching.serve.batching import Asked
@@ -165,6 +165,20 @@ def test_names_that_are_not_there_have_choices(service):  # noqa: F811
         assert not choice or choice in [one["name"] for one in error["choices"]]
         assert MARK not in body.decode()
     assert service.get("/r/world/entity?name=portugal", accept="text/html")[0] == 200
+
+
+def test_a_name_is_found_by_what_follows_its_last_mark(tmp_path):
+    rows = [
+        (f"http://example.org/x/{i}", "http://example.org/Knows", f"http://y.org#{i}")
+        for i in "abc"
+    ]
+    graph = KnowledgeGraph.from_triples(rows, valid=[], test=[])
+    run = ServedRun("x", train(graph, out=tmp_path / "x", **TINY | {"validate_every": 0}).path)
+    assert asyncio.run(run.relation("knows")) == 0
+    with pytest.raises(Refusal, match="no entity is called 'a'"):  # which two are
+        asyncio.run(run.entity("a"))
+    assert graph.relation_id("knows") == 0
+    run.close()
 
 
 def test_hostile_names_are_asked_for_and_shown(service):  # noqa: F811

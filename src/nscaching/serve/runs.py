@@ -15,6 +15,7 @@ import numpy as np
 from markupsafe import escape
 
 from nscaching.data.index import Ids
+from nscaching.data.names import LOCAL
 from nscaching.errors import UserError, user_path
 from nscaching.evaluation.answers import Known, Question, Recall, ask
 from nscaching.probes.files import Snapshots
@@ -112,7 +113,7 @@ class ServedRun:
             what = f"several have the label {shorten(text, 80)!r}: which?"
             raise Refusal("ambiguous_name", what, [show(i) for i in same], kind)
         near = near or names.near(text, MOST_NEAR)
-        same = [i for i in near if fold(text) in (fold(show(i)["name"]), fold(show(i)["label"]))]
+        same = [i for i in near if fold(text) in _called(show(i))]
         if len(same) == 1:
             return same[0]
         what = f"no {kind} is called {shorten(text, 80)!r}"
@@ -249,6 +250,13 @@ def _named(name: str, label: str, number: int) -> Named:
     """A name that no address can hold is replaced by the number."""
     usable = 0 < len(name) <= LONGEST and name == name.strip()
     return {"name": name if usable else f"#{number}", "label": shorten(label, SHOWN)}
+
+
+def _called(named: Named) -> set[str]:
+    """Return what an entity is called, in no case: name, label, and what follows the last mark."""
+    local = LOCAL.fullmatch(named["name"])
+    name, label = named["name"], named["label"]
+    return {fold(text) for text in (name, label, local[1] if local else name)}
 
 
 def _as_quick(run: Run) -> QuickRun:

@@ -297,6 +297,10 @@ class KnowledgeGraph:
         """Find an entity by exact name, label or short form; None: there is no such entity."""
         return self._entity_lookup.exact(name)
 
+    def known_relation(self, name: str | int) -> int | None:
+        """Find a relation, as ``known_entity`` finds an entity."""
+        return self._relation_lookup.exact(name)
+
     def triples(self, split: str) -> list[tuple[str, str, str]]:
         """Return the triples of a split by name, as ``from_triples`` takes them."""
         e, r = self.entities, self.relations

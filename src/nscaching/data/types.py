@@ -40,9 +40,15 @@ class RelationType:
         Good and Turing's estimate of that chance: the share of triples whose entity stands there
         once.
         """
-        column = self.triples[:, 0 if side is Side.HEAD else 2]
-        _, count = np.unique(column, return_counts=True)
-        return bool((count == 1).sum() <= MOST_NEW * len(column))
+        return self._closed[side]
+
+    @cached_property
+    def _closed(self) -> dict[Side, bool]:
+        found = {}
+        for side, column in ((Side.HEAD, self.triples[:, 0]), (Side.TAIL, self.triples[:, 2])):
+            _, count = np.unique(column, return_counts=True)
+            found[side] = bool((count == 1).sum() <= MOST_NEW * len(column))
+        return found
 
     @cached_property
     def may_loop(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ from nscaching.config import check_type
 from nscaching.data.frames import PARTS, Passed, read_column
 from nscaching.data.graph import SPLITS, KnowledgeGraph
 from nscaching.data.index import AnswerIndex, Ids, Side
+from nscaching.data.types import RelationType
 from nscaching.errors import UserError, check_bounds, flag
 from nscaching.evaluation.calibration import Calibration, add_chances
 from nscaching.evaluation.shortlist import Scores, candidates
@@ -125,6 +127,36 @@ def known_answers(graph: KnowledgeGraph, gap: int, ids: Ids) -> list[dict[int, s
     return found
 
 
+class Recall:
+    """What questions look up in a graph, kept: the twin of ``known_answers`` for many questions.
+
+    Each index is built when a question first needs it.
+    """
+
+    def __init__(self, graph: KnowledgeGraph) -> None:
+        self.graph = graph
+        self._indices: dict[int, dict[str, AnswerIndex]] = {}  # gap → split → answers
+        self.type_of = cache(self._type_of)
+
+    def _type_of(self, relation: int) -> RelationType:
+        return RelationType.of(self.graph.train, relation)
+
+    def known(self, gap: int, ids: Ids) -> list[dict[int, str]]:
+        one, other = (place for place in range(3) if place != gap)
+        if gap not in self._indices:
+            size = len(self.graph.relations if other == 1 else self.graph.entities)
+            self._indices[gap] = {
+                split: AnswerIndex.build(rows[:, one], rows[:, other], rows[:, gap], size)
+                for split in reversed(SPLITS)
+                for rows in [self.graph.split(split)]
+            }
+        found: list[dict[int, str]] = [{} for _ in range(ids.shape[1])]
+        for split, index in self._indices[gap].items():
+            for row, answer in zip(*index.known(ids[one], ids[other]), strict=True):
+                found[row][int(answer)] = split
+        return found
+
+
 def ask(
     scores: Scores,
     question: Question,
@@ -132,16 +164,25 @@ def ask(
     known: Known = "hide",
     any_type: bool = False,
     likely: Likely = (None, None),
+    recall: Recall | None = None,
 ) -> Answers:
-    """Rank the answers to queries of one gap, the most plausible first; see ``predict``."""
+    """Rank the answers to queries of one gap, the most plausible first; see ``predict``.
+
+    Who asks often passes a ``recall`` of the graph: then no question reads all triples.
+    """
     gap = question.gap
     assert gap is not None
     check_bounds("top", top, 1)
     check_type(flag("known"), Known, known)
-    facts = known_answers(question.graph, gap, question.ids)
+    facts = (
+        known_answers(question.graph, gap, question.ids)
+        if recall is None
+        else recall.known(gap, question.ids)
+    )
+    type_of = None if recall is None else recall.type_of
     queries: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
-    each = candidates(scores, question, facts, known == "hide", any_type)
+    each = candidates(scores, question, facts, known == "hide", any_type, type_of)
     for row, some in enumerate(each):
         shown = some.best(top)
         found = [

@@ -115,17 +115,17 @@ class NumpyScores:
     def of_entities(self, side: Side, anchor: Longs, relation: Longs) -> Scored:
         if self.reciprocal and side is Side.HEAD:
             side, relation = Side.TAIL, relation + self.own_relations
-        query = self.twin.query(side, self._entities(anchor), self.relation[relation])
+        query = self.twin.query(side, self.rows(anchor), self.relation[relation])
         scores = np.empty((len(anchor), len(self.entity)), dtype=np.float32)
         size = max(1, BLOCK // self.entity[:1].nbytes)
         for begin in range(0, len(self.entity), size):
             some = slice(begin, begin + size)
-            scores[:, some] = self._meet(query, self._entities(some))
+            scores[:, some] = self._meet(query, self.rows(some))
         return self._weighted(scores, relation[:, np.newaxis])
 
     def of_relations(self, head: Longs, tail: Longs) -> Scored:
         every = np.arange(self.own_relations)
-        rows = zip(self._entities(head), self._entities(tail), strict=True)
+        rows = zip(self.rows(head), self.rows(tail), strict=True)
         scores = np.empty((len(head), len(every)), dtype=np.float32)
         for i, (h, t) in enumerate(rows):
             heads = np.broadcast_to(h, (len(every), len(h)))
@@ -133,7 +133,8 @@ class NumpyScores:
             scores[i] = self._meet(query, t[np.newaxis])[:, 0]
         return self._weighted(scores, every)
 
-    def _entities(self, which: Longs | slice) -> Rows:
+    def rows(self, which: Longs | slice) -> Rows:
+        """Return the vectors of entities, as the model takes them."""
         rows = self.entity[which]
         if not self.twin.unit:
             return rows

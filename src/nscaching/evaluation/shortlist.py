@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -48,9 +48,11 @@ def candidates(
     facts: Sequence[Collection[int]],
     hide: bool = True,
     any_type: bool = False,
+    type_of: Callable[[int], RelationType] | None = None,
 ) -> Iterator[Candidates]:
     """Yield the candidates of each query; ``facts`` are its known answers, which ``hide`` hides."""
-    type_of = cache(lambda relation: RelationType.of(question.graph.train, relation))
+    if type_of is None:
+        type_of = cache(lambda relation: RelationType.of(question.graph.train, relation))
     for row, scored in enumerate(_scored(scores, question)):
         if not np.isfinite(scored).all():
             raise UserError(DIVERGED)

@@ -32,7 +32,8 @@ MODEL, CACHE = "model.safetensors", "cache.safetensors"
 CARD, PLOT, REPORT = "README.md", "training.png", "report.html"
 CALIBRATION = "calibration.json"
 FILES = {CONFIG, METRICS, SCORES, VOCABULARY, MODEL, CACHE, TRIPLES, CARD, PLOT, REPORT}
-FILES |= {CALIBRATION}
+MAP = {method: f"map-{method}.safetensors" for method in ("pca", "umap", "opentsne", "tsne")}
+FILES |= {CALIBRATION, *MAP.values()}
 FOLDERS = {SNAPSHOTS: SNAPSHOT, CHECKPOINTS: CHECKPOINT}
 
 Record = dict[str, Any]  # one line of metrics.jsonl: an epoch, or a ranking of a split
@@ -232,6 +233,13 @@ class RunFolder:
 
     def read_graph(self, source: Source) -> KnowledgeGraph:
         return settings.read_graph(self.path, source)
+
+
+def result_of(history: list[Record], epoch: int, split: str) -> Record | None:
+    """Return the ranking of a split that training recorded for the parameters of an epoch."""
+    rankings = [r for r in history if r.get("split") == split and not r.get("traced")]
+    found = [r for r in rankings if r["epoch"] == epoch]
+    return found[-1] if found else None
 
 
 def default_out(graph: KnowledgeGraph, config: TrainConfig) -> Path:

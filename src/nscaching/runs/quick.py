@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nscaching.config import TrainConfig
 from nscaching.data.frames import Passed
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError
 from nscaching.evaluation.answers import Answers, Question, ask
 from nscaching.evaluation.calibration import Calibration
-from nscaching.evaluation.numpy_scores import numpy_scores
+from nscaching.evaluation.numpy_scores import Rows, numpy_scores
 from nscaching.evaluation.shortlist import Scores
 from nscaching.files import map_arrays
 from nscaching.runs.calibration import read_calibration
-from nscaching.runs.folder import CALIBRATION, MODEL, RunFolder
+from nscaching.runs.folder import CALIBRATION, MODEL, Record, RunFolder
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,8 +24,12 @@ class QuickRun:
     """A run that fills gaps, as ``Run.predict`` does."""
 
     graph: KnowledgeGraph
+    config: TrainConfig
     scores: Scores
+    vectors: Rows  # [|E|, D] of the entities
     calibration: Calibration | None
+    history: list[Record]
+    best_epoch: int
 
     def predict(self, *parts: Passed, prior: float | None = None, **options: Any) -> Answers:  # noqa: ANN401
         """Answer a query of head, relation and tail; the options are those of ``ask``."""
@@ -37,7 +42,7 @@ def open_quickly(path: str | Path, trust: bool = False) -> QuickRun | None:
     folder = RunFolder(path)
     source, config = folder.read_config(trust)
     graph = folder.read_graph(source)
-    folder.read_history()  # a damaged run is refused here too
+    history = folder.read_history()  # a damaged run is refused here too
     try:
         arrays, about = map_arrays(folder.path / MODEL)
     except UserError:
@@ -49,4 +54,4 @@ def open_quickly(path: str | Path, trust: bool = False) -> QuickRun | None:
     calibration = read_calibration(file, len(graph.relations), int(epoch))
     if calibration is None and (len(graph.valid) or "valid" in graph.labelled):
         return None  # to fit one, triples are scored
-    return QuickRun(graph, scores, calibration)
+    return QuickRun(graph, config, scores, arrays["entity"], calibration, history, int(epoch))

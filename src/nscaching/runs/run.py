@@ -50,6 +50,7 @@ from nscaching.runs.folder import (
     Record,
     RunFolder,
     default_out,
+    result_of,
 )
 from nscaching.runs.inspect import inspect
 from nscaching.runs.plots import plot_run
@@ -141,9 +142,7 @@ class Run:
 
     def result(self, split: str) -> Record | None:
         """Return the ranking of a split that training recorded for the saved parameters."""
-        rankings = [r for r in self.history if r.get("split") == split and not r.get("traced")]
-        found = [r for r in rankings if r["epoch"] == self.best_epoch]
-        return found[-1] if found else None
+        return result_of(self.history, self.best_epoch, split)
 
     @property
     def train_seconds(self) -> float:

@@ -187,7 +187,7 @@ def test_settings(fails, here, flags, message):
          "--reciprocal goes with --objective softmax, 1vsall or kvsall, not with margin"),
         ("--objective softmax --probe-repeats 1",
          "--probe-repeats: --objective softmax draws no single negatives"),
-        ("--objective softmax --n1 0 --snapshots 1", "--snapshots: --n1 0 keeps no cache"),
+        ("--objective softmax --n1 0 --tail 4 --snapshots 1", "--snapshots: --n1 0 keeps no cache"),
         ("--pretrain gone", "gone does not exist"),
         ("--pretrain folder", "folder is not a run folder: it has no config.toml"),
         ("--pretrain run", "--pretrain run: its entities: not the same"),

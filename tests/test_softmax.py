@@ -635,8 +635,13 @@ def test_inverses_go_with_all_entities(objective):
     ("probes", "settings", "message"),
     [
         ({"probe_repeats": 1}, {}, "probe_repeats: objective softmax draws no single negatives"),
-        ({"probe_changes": True}, {"n1": 0}, "probe_changes: n1 0 keeps no cache"),
-        ({"snapshots": (1,)}, {"n1": 0}, "snapshots: n1 0 keeps no cache"),
+        ({"probe_changes": True}, {"n1": 0, "tail": 8}, "probe_changes: n1 0 keeps no cache"),
+        ({"snapshots": (1,)}, {"n1": 0, "tail": 8}, "snapshots: n1 0 keeps no cache"),
+        (
+            {"snapshots": (1,)},
+            {"n1": 0, "tail": 40},
+            "snapshots: the softmax is over all 40 entities, without a cache; n1 20 keeps one",
+        ),
     ],
 )
 def test_probes_that_would_see_nothing(probes, settings, message):

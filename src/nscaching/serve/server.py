@@ -18,7 +18,7 @@ import uvicorn
 from threadpoolctl import threadpool_limits
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from nscaching.errors import UserError
+from nscaching.errors import UserError, flag
 from nscaching.serve.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -137,13 +137,13 @@ class Server(uvicorn.Server):
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket; port 0 is any free one."""
     if not 0 <= port < 1 << 16:
-        raise UserError(f"--port must be from 0 to 65535, not {port}")
+        raise UserError(f"{flag('port')} must be from 0 to 65535, not {port}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=256)
     except OSError as error:
         why = error.strerror or error
-        cure = "; --port 0 takes a free one" if error.errno == errno.EADDRINUSE else ""
+        cure = f"; {flag('port')} 0 takes a free one" if error.errno == errno.EADDRINUSE else ""
         raise UserError(f"cannot listen on {host} port {port}: {why}{cure}") from None
 
 

@@ -191,7 +191,8 @@ OTHER = {
     "device": "cpu", "threads": 1, "pretrain": "runs/x", "optimizer": "row-adam",
     "refresh_side": "drawn", "shared_candidates": True, "candidate_rows": "bfloat16",
     "kernels": "reference", "negatives": 3, "penalty_norm": "n3", "generator": "DistMult",
-    "generator_lr": 0.5, "generator_pretrain": "runs/g", "adversarial": 0.5, "tail": 8,
+    "generator_lr": 0.5, "generator_pretrain": "runs/g", "entropy_bonus": 0.25,
+    "adversarial": 0.5, "tail": 8,
     "scale": 2.0, "relation_weight": 0.5, "reciprocal": True,
 }  # fmt: skip
 """For every field a value that is not the default."""

@@ -20,14 +20,14 @@ from nscaching.settings import CacheSettings, GeneratorSettings
 AT_LEAST_ONE = ("dim", "epochs", "batch_size", "n2", "negatives", "tail")
 AT_LEAST_ZERO = ("lazy", "validate_every", "patience", "seed", "threads")
 POSITIVE = ("lr", "temperature", "generator_lr", "adversarial", "scale")
-NOT_NEGATIVE = ("margin", "penalty", "relation_weight")
+NOT_NEGATIVE = ("margin", "penalty", "relation_weight", "entropy_bonus")
 ORDER = [
     "model", "sampler", "dim", "norm", "epochs", "batch_size", "lr", "optimizer", "objective",
     "tail", "scale", "relation_weight", "reciprocal", "margin", "penalty", "penalty_norm",
     "negatives", "n1", "n2", "draw", "refresh", "temperature", "lazy", "refresh_side",
     "shared_candidates", "candidate_rows", "side", "candidates", "generator", "generator_lr",
-    "generator_pretrain", "adversarial", "filter_known", "validate_every", "patience", "seed",
-    "device", "kernels", "threads", "pretrain",
+    "generator_pretrain", "entropy_bonus", "adversarial", "filter_known", "validate_every",
+    "patience", "seed", "device", "kernels", "threads", "pretrain",
 ]  # fmt: skip
 HUGE = pytest.param(10**400, id="too large for a float")
 

@@ -123,7 +123,9 @@ def test_persistent_bytes_are_exact(settings):
     assert found["caches"] == (size(cache.rows) if cache else 0)
     sides = cache.sides.values() if cache else ()
     assert found["queries of the caches' keys"] == size([(s.anchor, s.relation) for s in sides])
+    lists = [getattr(sampler, name, ()) for name in ("answers", "first", "size")]
     known = size(sampler.draws._known, sampler.draws._exhausted, getattr(learner, "answers", {}))
+    known += size(lists)
     assert found["known triples"] == known
     generator = 0
     if hasattr(sampler, "generator"):

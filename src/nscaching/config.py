@@ -169,7 +169,7 @@ AT_LEAST = dict.fromkeys(["seed", "lazy", "validate_every", "patience", "threads
 AT_LEAST |= dict.fromkeys(["dim", "epochs", "batch_size", "n2", "negatives", "tail"], 1)
 AT_LEAST |= {"n1": 0}
 POSITIVE = ("lr", "temperature", "generator_lr", "adversarial", "scale")
-NOT_NEGATIVE = ("margin", "penalty", "relation_weight")
+NOT_NEGATIVE = ("margin", "penalty", "relation_weight", "entropy_bonus")
 
 
 def _check_values(values: Mapping[str, Any]) -> None:

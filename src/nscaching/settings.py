@@ -38,8 +38,10 @@ class GeneratorSettings:
     """The model that generates negatives, and how it learns."""
 
     generator: str = "TransE"
-    """Scoring function that makes the negatives (kbgan, igan)."""
+    """Scoring function that makes the negatives (kbgan), or of ``generator_pretrain`` (igan)."""
     generator_lr: float = 0.001
     """Learning rate of the generator (kbgan, igan)."""
     generator_pretrain: str = ""
     """Run folder whose parameters the generator starts from; empty: none (kbgan, igan)."""
+    entropy_bonus: float = 1.0
+    """Weight of the generator's entropy beside the reward: less draws harder negatives (igan)."""

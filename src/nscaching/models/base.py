@@ -343,7 +343,9 @@ class Model(nn.Module, ABC):
 MODELS: Registry[Model] = Registry("model", Model, "nscaching.models")  # type: ignore[type-abstract]
 
 
-def build(name: str, graph: KnowledgeGraph, dim: int, norm: int, reciprocal: bool = False) -> Model:
+def build(
+    name: str | type[Model], graph: KnowledgeGraph, dim: int, norm: int, reciprocal: bool = False
+) -> Model:
     relations = len(graph.relations) * (2 if reciprocal else 1)
     model = MODELS.get(name)(len(graph.entities), relations, dim, norm)
     model.reciprocal = reciprocal

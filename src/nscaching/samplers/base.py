@@ -40,6 +40,12 @@ class Sampler(ABC):
     has_generator: ClassVar[bool] = False
     """Whether a second model makes the negatives; its class takes ``start``, its parameters."""
 
+    own_generator: ClassVar[type[Model] | None] = None
+    """The class of the generator; None: the one that the configuration names."""
+
+    filters_known: ClassVar[bool] = False
+    """Whether known triples are left out even if the configuration does not ask for that."""
+
     has_cache: ClassVar[bool] = False
     """Whether the keys of a batch have a cache that ``update`` refreshes.
 
@@ -79,7 +85,8 @@ class Sampler(ABC):
         """Make what the first step draws from, and return the random numbers."""
         return Draws(
             graph.train_index, self.entities, len(graph.relations),
-            side=self.side or self.config.side, filter_known=self.config.filter_known,
+            side=self.side or self.config.side,
+            filter_known=self.config.filter_known or self.filters_known,
             device=self.device, seed=self.seed, kernels=self.kernels,
         )  # fmt: skip
 

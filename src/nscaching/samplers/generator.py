@@ -1,14 +1,14 @@
-"""Negatives made by a second model that learns to fool the first: KBGAN and IGAN."""
+"""Negatives made by a second model that learns to fool the first: KBGAN; igan.py has IGAN."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.data.index import Side
 from nscaching.kernels import AutogradLearner, Batch, Learning, Negatives, State, join, part, random
-from nscaching.models import Form, Model, build
+from nscaching.models import Model, build
 from nscaching.samplers.base import SAMPLERS, Sampler
 from nscaching.samplers.draws import Draws
 
@@ -28,19 +28,23 @@ class Generating(Sampler):
     """A generator scores candidates and draws negatives by the softmax of its scores.
 
     It learns by REINFORCE: the reward of a negative is its score by the trained model (the
-    discriminator), and the mean reward of the batch is the baseline.
+    discriminator).
     """
 
     one_side = True
     has_generator = True
+    judged = 1
+    """The least draws of each triple that it learns from; the model learns from the first ones."""
+    bonus = 0.0  # weight of the entropy beside the reward
 
     def prepare(self, graph: KnowledgeGraph) -> Draws:
         config = self.config
-        self.generator = build(config.gan.generator, graph, config.dim, config.norm)
+        name = self.own_generator or config.gan.generator
+        self.generator = build(name, graph, config.dim, config.norm)
         self.generator.prepare(graph)
         self.generator.reset(torch.Generator().manual_seed(self.seed))
         if self.start is not None:
-            self.generator.load_state_dict(self.start)
+            self.begin(self.start)
         self.generator.to(self.device)
         learning = Learning("margin", config.margin, config.gan.generator_lr, weight_decay=0.0)
         asked = self.generator, learning  # against all entities, only autograd can learn
@@ -49,6 +53,10 @@ class Generating(Sampler):
         self.sums = torch.zeros(4, dtype=torch.float64, device=self.device)
         """Loss, reward and entropy, each a sum over triples, and the number of triples."""
         return super().prepare(graph)
+
+    def begin(self, start: Mapping[str, Tensor]) -> None:
+        """Give the generator the parameters of a run."""
+        self.generator.load_state_dict(start)
 
     def phase(self) -> object:
         return "generate"
@@ -63,25 +71,35 @@ class Generating(Sampler):
     def negatives(self, batch: Batch, model: Model) -> Negatives:
         replace_head = self.choose_head(batch)
         self.offered, scores = self.candidates(batch, replace_head)  # [B, C]
-        log_chance = torch.log_softmax(scores, 1)  # [B, C]
-        self.chance = log_chance.exp()
-        bits = self.kernels.bits(random.CHOICE, self.seed, self.tick, len(batch), self.count)
-        self.chosen = draw_by_chance(self.chance, random.uniform(bits))  # [B, count]
+        # What has no chance has a finite logarithm: 0 times it is 0.
+        self.log_chances = torch.log_softmax(scores, 1).clamp_(min=-1e30)  # [B, C]
+        self.chance = self.log_chances.exp()
+        draws = max(self.count, self.judged)
+        bits = self.kernels.bits(random.CHOICE, self.seed, self.tick, len(batch), draws)
+        self.chosen = draw_by_chance(self.chance, random.uniform(bits))  # [B, draws]
         entity = self.offered.gather(1, self.chosen)
         self.drawn = batch.corrupt(replace_head, entity, entity)
-        self.log_chance = log_chance.gather(1, self.chosen)
-        self.entropy = -(self.chance * log_chance.clamp(min=-1e30)).sum()
-        return self.drawn
+        self.log_chance = self.log_chances.gather(1, self.chosen)
+        self.entropy = -(self.chance * self.log_chances).sum(1, keepdim=True)  # [B, 1]
+        first = entity[:, : self.count]
+        return batch.corrupt(replace_head, first, first)
+
+    def gains(self, reward: Tensor) -> Tensor:
+        """Return rewards [B, draws] less a baseline: the mean of the batch."""
+        return reward - reward.mean()
 
     def update(self, batch: Batch, model: Model) -> None:
-        reward = self.kernels.reward(model, batch, self.drawn)  # [B, count]
-        gain = reward - reward.mean()
-        loss = -(gain * self.log_chance).sum()
+        reward = self.kernels.reward(model, batch, self.drawn)  # [B, draws]
+        gain = self.gains(reward)
+        loss = -(gain * self.log_chance).sum() - self.bonus * self.entropy.sum()
         # ∂ log_softmax(f)_chosen / ∂ f_c = [c = chosen] − chance_c.
-        slopes = (self.chance * gain.sum(1, keepdim=True)).scatter_add_(1, self.chosen, -gain)
+        pull = gain.sum(1, keepdim=True)
+        if self.bonus:  # ∂ entropy / ∂ f_c = −chance_c·(log chance_c + entropy)
+            pull = pull + self.bonus * (self.log_chances + self.entropy)
+        slopes = (self.chance * pull).scatter_add_(1, self.chosen, -gain)
         assert self.drawn.replace_head is not None
         self.scorer.learn(batch, self.drawn.replace_head, self.offered, slopes)
-        self.sums[:3] += torch.stack([loss, reward.mean(1).sum(), self.entropy]).double()
+        self.sums[:3] += torch.stack([loss, reward.mean(1).sum(), self.entropy.sum()]).double()
         self.sums[3] += len(batch)
 
     def figures(self) -> dict[str, float]:
@@ -115,32 +133,3 @@ class KBGAN(Generating):
             bits = self.kernels.bits(random.ENTITY, self.seed, self.tick, len(batch), n1)
             candidates = random.whole(bits, self.entities)
         return candidates, self.scorer.scores(batch, replace_head, candidates)
-
-
-@SAMPLERS.register("igan")
-class IGAN(Generating):
-    """Wang et al., 2018: the generator gives a distribution over all entities."""
-
-    scores_all = True
-    scorer: AutogradLearner
-
-    def candidates(self, batch: Batch, replace_head: Tensor) -> tuple[Tensor, Tensor]:
-        """Score every entity for each triple: time and memory grow with the number of entities."""
-        everyone = torch.arange(self.entities, device=self.device)
-        triple = replace_head, batch.head, batch.relation, batch.tail
-        scores = self.generator.score_all_corrupted(*triple, self.kernels.distances)
-        if self.config.filter_known:
-            as_head, as_tail = (
-                self.draws.is_known(side, batch.key(side).unsqueeze(1), everyone) for side in Side
-            )
-            known = torch.where(replace_head.unsqueeze(1), as_head, as_tail)
-            # Where all entities are known, known ones are drawn.
-            known &= ~known.all(1, keepdim=True)
-            scores = scores.masked_fill(known, float("-inf"))
-        self.scorer.scored = scores
-        return everyone.expand(len(batch), -1), scores.detach()
-
-    def phase(self) -> object:
-        """Other forms score the relations of a batch one by one."""
-        steady = self.generator.form in (Form.DOT, Form.DISTANCE)
-        return super().phase() if steady else None

@@ -69,7 +69,8 @@ class Statement:
         self.generators = []  # one, or none
         if self.sampler.has_generator:
             steps = "reference" if self.sampler.scores_all else self.kernels
-            self.generators = [Learned(self._build(config.gan.generator), "adam", steps)]
+            name = self.sampler.own_generator or config.gan.generator
+            self.generators = [Learned(self._build(name), "adam", steps)]
         self.triples, self.batch = len(graph.train), min(config.batch_size, len(graph.train))
         self.every_triple = self.triples + len(graph.valid) + len(graph.test)
         self.keys = sum(map(len, graph.train_index.values()))  # distinct queries of both sides
@@ -90,7 +91,7 @@ class Statement:
         self.items = [item for item in items if item.bytes]
         self.places: list[Place] = list(dict.fromkeys(item.place for item in self.items))
 
-    def _build(self, name: str, reciprocal: bool = False) -> Model:
+    def _build(self, name: str | type[Model], reciprocal: bool = False) -> Model:
         try:
             with torch.device("meta"):  # shapes and no numbers
                 return build(name, self.graph, self.config.dim, self.config.norm, reciprocal)
@@ -133,7 +134,10 @@ class Statement:
         # A held-out triple adds at most one key on each side.
         indices = 4 * LONG * (keys + 1) + 2 * LONG * (2 * every - triples)
         indices += 2 * INT * (triples + every)
-        known = 2 * LONG * triples + keys if config.filter_known else 0
+        filters = config.filter_known or self.sampler.filters_known
+        known = 2 * LONG * triples + keys if filters else 0
+        if self.sampler.scores_all:  # answers by key, where they begin and how many they are
+            known += 2 * INT * triples + 2 * LONG * keys
         if self.objective == "kvsall":
             known += 2 * LONG * triples + (LONG * (keys + 2) if self.on_gpu else 0)
         splits = [len(self.graph.valid) if config.validate_every else 0, len(self.graph.test)]

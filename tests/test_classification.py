@@ -15,6 +15,7 @@ from nscaching import KnowledgeGraph, UserError
 from nscaching.data.graph import Labelled
 from nscaching.evaluation.classify import classify, fit_thresholds, score_triples
 from nscaching.evaluation.labelled import NEGATIVE_SEED, labelled_triples
+from nscaching.kernels.cpu.threads import torch_settings
 
 plenty = settings(derandomize=True, deadline=None, max_examples=50)
 
@@ -53,9 +54,9 @@ def test_thresholds_are_the_best_there_are(triples):
 
 
 def test_a_threshold_above_zero_when_subnormal_numbers_are_zero():
-    torch.set_flush_denormal(True)  # as training does
-    thresholds = fit_thresholds(np.array([0.0]), np.array([False]), np.array([0]))
-    assert not np.array([0.0]) >= thresholds.of(np.array([0]))
+    with torch_settings(0):  # as training does
+        thresholds = fit_thresholds(np.array([0.0]), np.array([False]), np.array([0]))
+        assert not np.array([0.0]) >= thresholds.of(np.array([0]))
 
 
 def test_relations_without_validation_have_the_fallback():

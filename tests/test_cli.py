@@ -345,7 +345,7 @@ def test_odd_names_are_shown_as_they_are(trained, call, name):
     assert err == ""
     head, *rows, prior = map(plain, out.splitlines())
     assert head == f"(?, {RELATIONS[1]}, {plain(visible(name))}) score probability known"
-    assert prior == "probabilities: prior 0.5 (--prior)"
+    assert prior == ("probability: for a share of 0.5 true triples, the prior (--prior changes it)")
     figures = r" -\d+\.\d+ [01]\.\d+"
     row_of = re.compile(rf"^\d+\. (.*?){figures}( train| valid| test)?$")
     shown = {row_of.sub(r"\1", row) for row in rows}
@@ -360,7 +360,7 @@ def test_a_narrow_terminal_folds_names_and_cuts_none(trained, call, terminal):
     terminal(40)
     out = call("predict", trained, "--head", "d", "--relation", RELATIONS[0], "--top", 99).out
     letters = re.sub(r"\x1b\[[0-9;]*m|([-\d.]+ *)+$", "", out, flags=re.MULTILINE)
-    *table, last = letters.splitlines()
+    *table, _prior, last = letters.splitlines()
     assert last.endswith("known facts left out; --known mark shows them")
     assert max(len(line) for line in table) <= 40
     assert "".join(NAMES[len(ODD) - 1].split()) in "".join(letters.split())
@@ -487,7 +487,7 @@ def test_an_output_without_utf8_gets_json_and_names_all_the_same(trained, monkey
 
 
 def test_a_reader_that_leaves_early_is_no_error(trained):
-    command = [sys.executable, "-m", "nscaching", "evaluate", str(trained), "--json"]
+    command = [sys.executable, "-m", "nscaching", "evaluate", str(trained), "--json", "--quiet"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert process.stderr.read() == b""

@@ -12,8 +12,10 @@ from helpers import TINY, new_model, random_graph
 from nscaching import KnowledgeGraph, Run, TrainConfig, UserError, train
 from nscaching.cli.main import main
 from nscaching.data.readers.table import read_numbered
+from nscaching.evaluation import new_vectors
 from nscaching.evaluation.fact_losses import entity_tables
 from nscaching.evaluation.ranking import Queries, rank
+from nscaching.evaluation.ranks import metrics
 from nscaching.models import MODELS
 from nscaching.runs.extend import NewFacts, hold_out
 
@@ -211,8 +213,73 @@ def test_the_verb_never_overwrites(tmp_path, capsys):
     file = _file(tmp_path, "new\tr0\te1\n")
     assert "name it by --out" in _failing(["extend", path, file], capsys)
     assert "exists already" in _failing(["extend", path, file, "--out", path], capsys)
-    ttl = tmp_path / "new.ttl"
-    assert "not '.ttl'" in _failing(["extend", path, ttl, "--out", tmp_path / "x"], capsys)
+    doc = tmp_path / "new.doc"
+    assert "not '.doc'" in _failing(["extend", path, doc, "--out", tmp_path / "x"], capsys)
+
+
+def test_new_facts_may_be_rdf(tmp_path):
+    pytest.importorskip("pyoxigraph")
+    old = "".join(f":e{i} :near :e{i + 1}, :e{i + 2}, _:node .\n" for i in range(9))
+    (tmp_path / "old.ttl").write_text("@prefix : <http://x.org/> .\n" + old)
+    graph = KnowledgeGraph.load(tmp_path / "old.ttl")
+    run = train(graph, TrainConfig.from_dict(TINY | {"model": "ComplEx"}))
+    new = """@prefix : <http://x.org/> . @prefix y: <http://y.org/> .
+    @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
+    y:new :near :e1, :e2, _:node ; rdfs:label "New One"@en .
+    """
+    (tmp_path / "new.ttl").write_text(new)
+    more = run.extend(tmp_path / "new.ttl")
+    assert more.record["extended"]["new_entities"] == 2  # a blank node is none of another file
+    asked = more.predict("New One", "near", known="mark", top=len(more.graph.entities))
+    known = {row["tail"] for row in asked if row["known"]}
+    assert known == {"http://x.org/e1", "http://x.org/e2", "_:node+"}
+    assert more.graph.short("http://y.org/new") == "y:new"
+    for text, message in (
+        (new + "y:new :nearest :e1 .", r"new.ttl, triple 4: unknown relation"),
+        (new + ":e1 :near :e2 .", r"new.ttl, triple 4: .* is known already"),
+        (new + "y:new :near ;;", r"new.ttl:4: "),
+    ):
+        (tmp_path / "new.ttl").write_text(text)
+        with pytest.raises(UserError, match=message):
+            run.extend(tmp_path / "new.ttl")
+
+
+@pytest.mark.parametrize("name", ["ComplEx", "TransE", "TransD", "ManifoldE"])
+@pytest.mark.parametrize("settings", [{}, {"penalty": 0.1}])
+def test_gradients_of_the_new_rows_alone_are_those_of_whole_tables(name, settings, monkeypatch):
+    run = run_of(name, **settings)
+    quick = run.extend(NEW)
+    monkeypatch.setattr(new_vectors.NewRows, "missed", property(lambda rows: True, setter), False)
+    whole = run.extend(NEW)
+    for table in entity_tables(run.model):
+        mine, theirs = (r.model.get_parameter(table) for r in (quick, whole))
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+        assert not torch.equal(mine[-1], mine[0])
+
+
+def setter(rows, value):
+    """Ignore what is set."""
+
+
+def test_a_model_that_reads_its_table_in_another_way_is_extended_too():
+    class ByIndex(MODELS.get("DistMult")):
+        def rows_of(self, table, ids):
+            return getattr(self, table)[ids]
+
+    run, plain = run_of("DistMult"), run_of("DistMult")
+    run.model.__class__ = ByIndex
+    mine, theirs = (r.extend(NEW).model.entity for r in (run, plain))
+    torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_test_triples_are_ranked_among_more_entities(tmp_path):
+    more = run_of().extend(NEW)
+    ranks = rank(more.model, Queries(more.graph, more.graph.test))
+    found = metrics(np.concatenate([r.resolve("realistic") for r in ranks.values()]))
+    assert more.result("test")["mrr"] == found["mrr"]
+    path = more.save(tmp_path / "more")
+    assert f"| test | {found['mrr']:.4f} |" in (path / "README.md").read_text()
+    assert Run.load(path).result("test") == more.result("test")
 
 
 def test_rows_have_their_line_numbers(tmp_path):

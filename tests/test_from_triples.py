@@ -163,6 +163,7 @@ NAN = float("nan")
         (np.zeros((1, 3)), r"row 0 .*: its head must be a name or a whole number, not 0.0"),
         ([("a", "r", "b"), ("a", None, "b")], r"row 1 .*: its relation is missing; leave such"),
         ([("a", "r", NAN)], "row 0 .*: its tail is missing"),
+        (None, "triples: expected rows of .* or a data frame, not NoneType"),
         ([("a", "r", "")], "its tail is an empty name"),
         ([("a", True, "b")], "its relation must be a name or a whole number, not True"),
         ([("a", b"r", "b")], "its relation must be a name or a whole number, not b'r'"),

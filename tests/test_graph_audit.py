@@ -325,6 +325,7 @@ def test_a_hub_a_blank_node_and_plumbing():
     assert found.relations.of(0) == ["functional", "constant"]
     assert found.relations.of(1) == ["plumbing"]
     assert found.sentences() == [
+        "no valid or test triples: nothing to compare with train",
         "1 blank node in 1 triple, which drop_blank_nodes takes away",
         "1 relation of RDF's plumbing in 1 triple: drop_relations rdf:rest",
         "1 relation with nearly always the same answer",
@@ -355,8 +356,9 @@ def test_plumbing(name, is_so):
 def test_a_graph_of_one_triple():
     found = graph_of([(0, 0, 1)]).audit()
     assert found.rules == {}
-    assert found.sentences() == []
-    assert repr(found) == "Audit(graph: nothing found)"
+    alone = "no valid or test triples: nothing to compare with train"
+    assert found.sentences() == [alone]
+    assert repr(found) == f"Audit(graph: {alone})"
     told = found.to_dict()
     assert told["splits"]["test"]["triples"] == 0
     assert all(not of["relations"] for of in told["relation_kinds"].values())

@@ -176,7 +176,7 @@ def test_a_line_has_what_a_reader_needs(make):
         assert line[split] == {name: result[name] for name in names}
     assert 0 < line["train_seconds"] < line["seconds"]
     assert {"device", "nscaching", "torch", "date", "data_fingerprint", "record"} <= line.keys()
-    assert said[0] == "1 trainings in all, 0 of them done already"
+    assert said[0] == "1 training in all, 0 of them done already"
     assert said[1].startswith("1/1 world TransE bernoulli, tuned for the cache, seed 1: test MRR ")
 
 

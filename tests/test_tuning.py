@@ -358,7 +358,7 @@ def test_the_best_settings_train_as_they_are(data, tmp_path, monkeypatch, capsys
     assert out.startswith("TransE with nscaching on data: 3 trials, 3 finished\n")
     assert re.search(r"^ importance +share +value +trials +mean MRR +best MRR", out, re.M)
     assert "tuning dim 2, 3; lr 0.001, 0.01, 0.1; margin 1 to 4\n" in err
-    assert len(re.findall(r"^trial \d/3  MRR 0\.\d{4}  dim ", err, re.M)) == 3
+    assert len(re.findall(r"^trial \d/3  valid MRR 0\.\d{4}  dim ", err, re.M)) == 3
     assert (folder / "tuning.png").read_bytes().startswith(b"\x89PNG")
     assert {path.name for path in folder.iterdir()} == {
         "best.toml", "study.journal", "trials.csv", "tuning.png",

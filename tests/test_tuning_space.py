@@ -24,7 +24,7 @@ def space_of(text, tmp_path, **settings):
 @pytest.mark.parametrize(
     ("model", "sampler", "last"),
     [
-        ("TransE", "nscaching", {"margin": Choices((1.0, 2.0, 3.0, 4.0))}),
+        ("TransE", "nscaching", {"margin": Choices((1.0, 2.0, 3.0, 4.0, 8.0))}),
         ("ComplEx", "bernoulli", {"penalty": Choices((0.001, 0.01, 0.1))}),
         ("TransE", "none", {}),  # softmax over all entities: no margin
     ],

@@ -13,7 +13,7 @@ from nscaching.audit.splits import FINDINGS
 from nscaching.data.graph import SPLITS
 from nscaching.errors import flag, user_path
 from nscaching.files import check_new_file, replacing
-from nscaching.runs.report.markup import POLICY, templates
+from nscaching.runs.report.markup import templates
 
 if TYPE_CHECKING:
     from nscaching.audit.result import Audit
@@ -42,7 +42,6 @@ def render(audit: Audit) -> str:
     held_out = next((split for split in ("test", "valid") if len(graph.split(split))), "")
     return templates(TEMPLATES).get_template("audit.html").render(
         graph=graph,
-        policy=POLICY,
         held_out=held_out,
         splits={split: audit.of_split(split) for split in SPLITS},
         findings=FINDINGS,

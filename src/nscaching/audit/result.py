@@ -15,7 +15,7 @@ from nscaching.audit.overlaps import Flags, Progress, overlaps
 from nscaching.audit.relations import KINDS, Relations, relations
 from nscaching.audit.splits import FINDINGS, NOT_OF_TRAIN, findings
 from nscaching.data.graph import SPLITS, KnowledgeGraph
-from nscaching.errors import flag
+from nscaching.errors import counted, flag
 
 EXAMPLES = 5  # names of a kind in the dictionary
 MUCH = 0.05  # share of held-out triples that a sentence is worth
@@ -94,14 +94,15 @@ class Audit:
     def sentences(self) -> list[str]:
         """Say in words what a user should know or do."""
         held_out = [split for split in ("test", "valid") if len(self.graph.split(split))]
-        said = self._of_leaks(held_out[0]) if held_out else []
+        none = ["no valid or test triples: nothing to compare with train"]
+        said = self._of_leaks(held_out[0]) if held_out else none
         for split in held_out:
             flags = self.triples[split]
             if repeated := int(flags["repeated"].sum()):
-                said.append(f"{number(repeated, f'{split} triple')} in an earlier split too")
+                said.append(f"{counted(repeated, f'{split} triple')} in an earlier split too")
             if unseen := int((flags["unseen_entity"] | flags["unseen_relation"]).sum()):
                 what = "a name that train has not: a model ranks these by chance"
-                said.append(f"{number(unseen, f'{split} triple')} with {what}")
+                said.append(f"{counted(unseen, f'{split} triple')} with {what}")
         return [*said, *self._of_names()]
 
     def _of_leaks(self, split: str) -> list[str]:
@@ -122,20 +123,20 @@ class Audit:
         said = []
         if blank.any():
             count = sum(int(flags["blank_node"].sum()) for flags in self.triples.values())
-            nodes = number(int(blank.sum()), "blank node")
+            nodes = counted(int(blank.sum()), "blank node")
             drop = flag("drop_blank_nodes")
-            said.append(f"{nodes} in {number(count, 'triple')}, which {drop} takes away")
+            said.append(f"{nodes} in {counted(count, 'triple')}, which {drop} takes away")
         if plumbing.any():
             count = int(self.relations.triples[plumbing].sum())
-            kinds = number(int(plumbing.sum()), "relation")
+            kinds = counted(int(plumbing.sum()), "relation")
             names = [self.graph.relation_label(r) for r in self.by_size() if plumbing[r]]
             drop = " ".join([flag("drop_relations"), *map(shlex.quote, names)])
-            said.append(f"{kinds} of RDF's plumbing in {number(count, 'triple')}: {drop}")
+            said.append(f"{kinds} of RDF's plumbing in {counted(count, 'triple')}: {drop}")
         if constant := int(self.relations.kinds["constant"].sum()):
-            said.append(f"{number(constant, 'relation')} with nearly always the same answer")
+            said.append(f"{counted(constant, 'relation')} with nearly always the same answer")
         if self.left_out:
             what = "of entities with too many relations between them to compare these"
-            said.append(f"{number(self.left_out, 'triple')} {what}")
+            said.append(f"{counted(self.left_out, 'triple')} {what}")
         return said
 
     def write_page(self, path: str | Path, overwrite: bool = False) -> Path:
@@ -143,10 +144,6 @@ class Audit:
         from nscaching.audit.page import write_page
 
         return write_page(self, path, overwrite)
-
-
-def number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def audit(graph: KnowledgeGraph, progress: Progress | None = None) -> Audit:

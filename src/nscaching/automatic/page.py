@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nscaching.runs.report.markup import POLICY, templates
+from nscaching.runs.report.markup import templates
 
 if TYPE_CHECKING:
     from nscaching.automatic.result import Auto
@@ -17,7 +17,6 @@ def render(result: Auto) -> str:
     run = result.run
     return templates(TEMPLATES).get_template("auto.html").render(
         graph=result.graph,
-        policy=POLICY,
         result=result,
         rows=result.leaderboard,
         models=sum(row["kind"] == "model" for row in result.leaderboard),

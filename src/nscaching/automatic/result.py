@@ -114,7 +114,8 @@ class Auto:
         data = self.graph.source.data or self.graph.name
         words = ["nscaching", "tune", data, "--model", ranked(self.tried)[0].config.model]
         if on := self.advice():
-            minutes = 2 * max(self.minutes, self.spent / 60)
+            within = self.spent <= 66 * self.minutes  # but for a validation
+            minutes = 2 * (self.minutes if within else self.spent / 60)
             words = ["nscaching", "auto", data, "--minutes", f"{minutes:.3g}"]
         settings, defaults = vars(self.graph.source), vars(Source()) | {"data": None}
         for name, value in (settings | {"seed": self.seed}).items():

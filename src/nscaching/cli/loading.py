@@ -4,7 +4,7 @@ from nscaching.cli.progress import when_slow
 from nscaching.cli.tables import note
 from nscaching.data import datasets
 from nscaching.data.graph import SPLITS, KnowledgeGraph
-from nscaching.errors import user_path
+from nscaching.errors import counted, user_path
 
 
 def load_graph(
@@ -40,7 +40,8 @@ def load_data_or_run(where: str) -> KnowledgeGraph:
 
 def describe_graph(graph: KnowledgeGraph) -> None:
     sizes = " / ".join(f"{len(graph.split(split)):,}" for split in SPLITS)
-    names = f"{len(graph.entities):,} entities, {len(graph.relations):,} relations"
+    entities = counted(len(graph.entities), "entity", "entities")
+    names = f"{entities}, {counted(len(graph.relations), 'relation')}"
     note(f"{graph.name}: {names}, {sizes} triples ({' / '.join(SPLITS)})")
     for each in graph.notes:
         note(f"note: {each}")

@@ -4,10 +4,13 @@ import contextlib
 import dataclasses
 import difflib
 import io
+import os
 import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 import tyro
 
@@ -19,6 +22,7 @@ from nscaching.errors import UserError, naming_flags, unknown
 from nscaching.evaluation.chunks import is_shortage
 from nscaching.runs.escaping import visible
 
+QUIET = "--quiet"
 # The types that the parser names where a value is not a number.
 NUMBERS = {"int": "a whole number", "float": "a number"}
 
@@ -27,11 +31,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0, or 2 with one line on what is wrong with the input."""
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
-    words = [word for word in words if word != "--debug"]
+    quiet = QUIET in words
+    words = [word for word in words if word not in ("--debug", QUIET)]
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names on a terminal without UTF-8
     try:
-        with warnings.catch_warnings(), naming_flags():
+        with warnings.catch_warnings(), naming_flags(), _silence() if quiet else nullcontext():
             warnings.showwarning = lambda message, *_, **__: note(f"note: {message}")
             _dispatch(words)
         sys.stdout.flush()  # here, where an error of writing is still caught
@@ -48,6 +53,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         one_line = " ".join(line.strip() for line in str(error).splitlines())
         sys.stderr.write(f"nscaching: {visible(one_line) or 'not enough memory'}\n")
         sys.exit(2)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Let progress and notes vanish; errors are written after this block."""
+    nowhere = Path(os.devnull)
+    with nowhere.open("w", encoding="utf-8") as silent, contextlib.redirect_stderr(silent):
+        yield
 
 
 def _dispatch(words: list[str]) -> None:
@@ -71,7 +84,8 @@ def _overview() -> str:
     for name, verb in VERBS.items():
         summary, example = _summary_and_example(verb)
         lines += [f"  {name:10} {summary}", f"  {'':10}   {example}"]
-    lines += ["", "nscaching VERB --help shows the flags of a verb; --debug shows tracebacks.", ""]
+    more = f"{QUIET} shows results and errors alone; --debug shows tracebacks."
+    lines += ["", "nscaching VERB --help shows the flags of a verb. With any verb:", more, ""]
     return "\n".join(lines)
 
 
@@ -114,7 +128,7 @@ def _meant_flag(name: str, words: list[str], box: str) -> str:
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
         tyro.cli(VERBS[name], prog=f"nscaching {name}", args=["--help"])
-    flags = set(re.findall(r"--[a-z][a-z0-9-]*", shown.getvalue()))
+    flags = {QUIET, *re.findall(r"--[a-z][a-z0-9-]*", shown.getvalue())}
     for word in words:
         flag = word.partition("=")[0]
         if flag.startswith("--") and flag.replace("_", "-") not in flags:

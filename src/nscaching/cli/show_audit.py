@@ -1,5 +1,7 @@
 """An audit on the terminal: its tables, then its findings in words."""
 
+from typing import Any
+
 from nscaching.audit import Audit
 from nscaching.audit.rules import RULES
 from nscaching.audit.splits import FINDINGS
@@ -50,6 +52,23 @@ def show_audit(found: Audit) -> None:
         print_table(["entities", "number", "such as"], rows, words=(0, 2))
         say("")
     say(*found.sentences())
+
+
+def audit_rows(found: Audit) -> list[dict[str, Any]]:
+    """Return the figures of the tables as rows: what they are of, the split, the figures."""
+    rows: list[dict[str, Any]] = []
+    for split in SPLITS:
+        of = found.of_split(split)
+        counts = {finding: of[finding] for finding in FINDINGS if finding in of}
+        for name, count in {"triples": of["triples"], **counts}.items():
+            rows.append({"of": "triples", "name": name, "split": split, "triples": count})
+    for split, scores in found.rules.items():
+        rows += [{"of": "rule", "name": name, "split": split} | scores[name] for name in RULES]
+    for what, kinds in (("relations", found.relation_kinds()), ("entities", found.entity_kinds())):
+        for kind, said in kinds.items():
+            figures = {key: value for key, value in said.items() if key != "such_as"}
+            rows.append({"of": what, "name": kind} | figures)
+    return rows
 
 
 def show_removed(removed: dict[str, dict[str, int]]) -> None:

@@ -3,12 +3,13 @@
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from nscaching.errors import UserError
 from nscaching.runs.escaping import json_text, visible
 
 LONGEST = 2000  # characters of a cell; JSON has all of them
+WIDEST, FOLDED = 16, 9  # characters of a figure, and of a name however narrow a terminal is
 
 HEADINGS = {"mrr": "MRR", "mr": "MR", "hits@1": "Hit@1", "hits@3": "Hit@3", "hits@10": "Hit@10"}
 """The headings of the metrics of a ranking."""
@@ -42,14 +43,21 @@ def print_table(
     from rich.text import Text
 
     table = Table(title=Text(_shown(title)) if title else None, title_justify="left", box=None)
+    widths = [max(len(row[i]) for row in (headings, *rows)) for i in range(len(headings))]
+    # Names are folded where the terminal is narrow, figures are not.
+    least = [min(width, FOLDED if i in words else WIDEST) for i, width in enumerate(widths)]
     for i, heading in enumerate(headings):
-        text = Text(_shown(heading), style="bold")
-        table.add_column(text, justify="left" if i in words else "right", overflow="fold")
+        text, min_width = Text(_shown(heading), style="bold"), least[i]
+        justify: Literal["left", "right"] = "left" if i in words else "right"
+        table.add_column(text, justify=justify, overflow="fold", min_width=min_width)
     for row in rows:
         table.add_row(*(Text(_shown(cell)) for cell in row))
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 1 << 16  # in a file or a pipe, no line of a table is broken
+    elif sum(widths) + 2 * len(widths) > console.width:
+        table.padding, table.pad_edge = (0, 1, 0, 0), False
+        console.width = max(console.width, sum(least) + len(least))
     console.print(table)
 
 

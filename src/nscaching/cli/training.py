@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from nscaching.cli.loading import describe_graph, load_graph
 from nscaching.cli.progress import Signals, WatchedTraining
 from nscaching.cli.tables import HEADINGS, cells, note, print_json, print_table, say
 from nscaching.cli.verbs.compare import summary
 from nscaching.cli.verbs.train import Train
-from nscaching.config import BY_GRAPH, TrainConfig
+from nscaching.config import BY_GRAPH, HINTS, TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError, as_flag, user_path
 from nscaching.kernels import choose_device
@@ -16,8 +17,10 @@ from nscaching.models import MODELS
 from nscaching.paper import presets
 from nscaching.registry import refuse_outside_code
 from nscaching.runs.folder import REPORT, RunFolder, default_out, resume_command
+from nscaching.runs.rising import advice
 from nscaching.runs.run import Run
 from nscaching.runs.settings import read_record
+from nscaching.samplers import SAMPLERS
 from nscaching.samplers.objective import choose_objective, without_effect
 from nscaching.training.defaults import OF_NEGATIVES, describe, recipe, settings_for
 from nscaching.training.memory import Statement, readable
@@ -26,6 +29,9 @@ from nscaching.training.train import differences, resume, train
 # The flags that go with --resume: none of them changes the steps that are done.
 RESUMABLE = {"epochs", "device", "kernels", "threads"}
 RESUMABLE |= {"resume", "checkpoint_every", "trust", "json"}
+
+# Settings that others are chosen by.
+SHAPING = ("objective", "optimizer", "dim", "norm", "epochs", "batch_size")
 
 
 def watched(
@@ -56,16 +62,17 @@ def train_run(verb: Train) -> None:
     graph = load_graph(verb.where, verb.labels, verb.split_seed, verb.literals)
     describe_graph(graph)
     _note_differences(verb, graph)
-    config = settings_for(graph, **given)
+    if verb.of_another_model:
+        given |= _decided(verb, graph)
+    config = _fitting(settings_for(graph, **given), verb, graph)
     if not given.keys() >= set(BY_GRAPH):
         note(f"chosen for this graph: {describe(config)}")
     objective = choose_objective(config, MODELS.get(config.model))
     asking = [as_flag(name) for name in verb.given if name in OF_NEGATIVES - {"sampler"}]
     if asking and objective != "softmax" and not {"sampler", "objective"} & given.keys():
         note(f"note: {asking[0]} asks for negatives one by one; the default is a softmax")
-    for name in without_effect(config, objective, verb.given):
-        what = f"--objective {objective} and --sampler {config.sampler}"
-        note(f"note: {as_flag(name)} has no effect with {what}")
+    for name, why in without_effect(config, objective, verb.given).items():
+        note(f"note: {as_flag(name)} has no effect with {why}")
     out = verb.out or default_out(graph, config)
     if verb.dry_run:
         needed = Statement(graph, config, user_path(out), len(verb.probes.snapshots))
@@ -88,6 +95,31 @@ def resume_run(verb: Train) -> None:
     work = partial(resume, verb.resume, **options)
     left = f"; to resume: {resume_command(verb.resume)}"
     _print_run(watched(work, config.changed(**changed), left), verb.json)
+
+
+def _decided(verb: Train, graph: KnowledgeGraph) -> dict[str, Any]:
+    """Return the settings of --config that were not chosen for its model, which is another one."""
+    assert verb.ran is not None
+    ran, defaults = verb.ran.flat(), TrainConfig().flat()
+    told = {name: ran[name] for name in HINTS if name not in BY_GRAPH or name == "sampler"}
+    told = {name: value for name, value in told.items() if value != defaults[name]}
+    told["model"] = ran["model"]
+    for names in (SHAPING, BY_GRAPH):  # others may follow from the first of them
+        chosen = settings_for(graph, **told).flat()
+        told |= {name: ran[name] for name in names if ran[name] != chosen[name]}
+    what = f"what was chosen for {ran['model']} is chosen anew"
+    note(f"note: {user_path(verb.config)} is of {ran['model']}: {what}")
+    return {name: told[name] for name in told if name not in verb.given}
+
+
+def _fitting(config: TrainConfig, verb: Train, graph: KnowledgeGraph) -> TrainConfig:
+    """Return the settings, with a cache that a small graph can fill."""
+    n1, entities = config.cache.n1, len(graph.entities)
+    if n1 <= entities or "n1" in verb.given or not SAMPLERS.get(config.sampler).has_cache:
+        return config
+    fits = max(1, entities // 2)
+    note(f"note: {graph.name} has {entities:,} entities: {as_flag('n1')} {fits}, not {n1}")
+    return config.changed(n1=fits)
 
 
 def _note_differences(verb: Train, graph: KnowledgeGraph) -> None:
@@ -130,3 +162,5 @@ def _print_run(run: Run, as_json: bool) -> None:
     say(f"{epoch}; {run.train_seconds:.1f} s of training", f"run folder: {run.path}")
     if run.path is not None and (run.path / REPORT).is_file():
         say(f"report: {run.path / REPORT}")
+    if longer := advice(run):
+        say(longer)

@@ -43,7 +43,7 @@ class TuningDisplay(Bar, Watch):
     def record(self, record: dict[str, Any]) -> None:
         self.epoch = record["epoch"]
         if "mrr" in record:
-            self.mrr = f"  MRR {record['mrr']:.4f}"
+            self.mrr = f"  valid MRR {record['mrr']:.4f}"
         self._show()
 
     def progress(self, stage: Stage, done: int, total: int) -> None:
@@ -58,7 +58,7 @@ class TuningDisplay(Bar, Watch):
             "failed": f"failed: {trial.reason}",
         }[trial.state]
         number = f"trial {trial.number:{len(str(self.of))}}/{self.of}"
-        line = f"{number}  MRR {_mrr(trial):6}  {settings}  {trial.seconds:.1f} s  {how}"
+        line = f"{number}  valid MRR {_mrr(trial):6}  {settings}  {trial.seconds:.1f} s  {how}"
         self.say(line.rstrip())
         self._count(tuning)
         self._show()
@@ -118,7 +118,7 @@ def show_tuning(tuning: Tuning, as_json: bool) -> None:
         settings = [short(trial.settings[name]) for name in names]
         state = "" if trial.state == "finished" else trial.state
         rows.append([str(trial.number), _mrr(trial), *settings, state])
-    print_table(["trial", "MRR", *names, ""], rows)
+    print_table(["trial", "valid MRR", *names, ""], rows)
     say("")
     rows = []
     for name in names:

@@ -29,6 +29,8 @@ def read_columns(
     A data frame is whatever gives columns by name: of pandas, polars or pyarrow, a dict, or rows
     that are dicts. Errors begin with ``what``.
     """
+    if type(triples).__name__ == "LazyFrame":  # of polars
+        triples = triples.collect()
     if _is_rows(triples):
         triples = list(triples)
         if triples and all(isinstance(row, Mapping) for row in triples):

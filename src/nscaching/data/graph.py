@@ -111,8 +111,9 @@ class KnowledgeGraph:
         """
         from nscaching.data.load import graph_of_triples
 
-        given = {"train": triples, "valid": valid, "test": test}
-        given = {split: some for split, some in given.items() if some is not None}
+        held_out = {"valid": valid, "test": test}
+        given = {split: some for split, some in held_out.items() if some is not None}
+        given = {"train": triples, **given}
         readable = {str(key): str(label) for key, label in (labels or {}).items()}
         names = entities, relations
         return graph_of_triples(given, split_seed, columns, names, labels=readable, name=name)

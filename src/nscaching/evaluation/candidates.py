@@ -12,7 +12,7 @@ from nscaching.errors import UserError
 from nscaching.evaluation import ranking
 from nscaching.evaluation.chunks import Chunks
 from nscaching.evaluation.ranking import Asked, rank_among, rows_by, triples_of
-from nscaching.evaluation.ranks import Floats, Ties, metrics
+from nscaching.evaluation.ranks import Floats, metrics
 from nscaching.models import Model
 
 TEMPORARIES = 6  # tensors [pairs, relations, D] that the score of a triple holds at its peak
@@ -23,33 +23,31 @@ def evaluate_relations(
     model: Model,
     graph: KnowledgeGraph,
     split: str = "test",
-    *,
-    filtered: bool = True,
-    ties: Ties = "realistic",
-    budget: int = ranking.BUDGET,
-    progress: ranking.Progress | None = None,
+    **options: Any,  # noqa: ANN401
 ) -> dict[str, Any]:
     """Rank the relation of each triple of a split; report the metrics overall and by relation.
 
-    Filtered: other relations known between the two entities, in any split, do not count.
+    Filtered: other relations known between the two entities, in any split, do not count. The
+    options are those of ``ranking.Options``.
     """
+    how = ranking.Options(**options)
     head, relation, tail = ranking.non_empty(graph, split).T
     index = None
-    if filtered:
+    if how.filtered:
         h, r, t = np.concatenate([graph.split(s) for s in SPLITS]).T
         index = AnswerIndex.build(h, t, r, len(graph.entities))
-    piece = _pairs_at_once(model, budget)
+    piece = _pairs_at_once(model, how.budget)
     ranks = rank_among(
-        lambda heads, tails: relation_scores(model, heads, tails, budget),
+        lambda heads, tails: relation_scores(model, heads, tails, how.budget),
         Asked(head, tail, relation, index, model.entity.device),
         Chunks(max(1, piece // model.own_relations)),
-        progress,
-    ).resolve(ties)
+        how.progress,
+    ).resolve(how.ties)
     by_relation = {
         graph.relations[r]: {"triples": len(rows), **metrics(ranks[rows])}
         for r, rows in rows_by(relation)
     }
-    asked = {"task": "relations", "split": split, "filtered": filtered, "ties": ties}
+    asked = {"task": "relations", "split": split, **how.said()}
     counts = {"candidates": len(graph.relations), "triples": len(ranks)}
     return {**asked, **counts, **metrics(ranks), "by_relation": by_relation}
 

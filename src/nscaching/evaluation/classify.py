@@ -104,13 +104,16 @@ def classify(
         }
         for r, rows in rows_by(relations)
     }
+    stated = {}
     if calibration is not None:
+        stated["prior"] = calibration.prior if prior is None else prior
         at = np.array([part["threshold"] for part in by_relation.values()])
         chances = calibration.probabilities(at, np.unique(relations), prior)
         for part, chance in zip(by_relation.values(), chances.tolist(), strict=True):
             part["threshold_probability"] = chance
     return {
         "split": split,
+        **stated,
         "triples": len(right),
         **judgement(said, asked.truth),
         **described(asked),

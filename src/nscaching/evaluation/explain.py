@@ -22,6 +22,7 @@ from nscaching.evaluation.fact_losses import SmallModel, draw_rivals, fact_losse
 from nscaching.evaluation.paths import PathKind, path_kinds
 from nscaching.evaluation.ranking import chunk_size, row_by_row
 from nscaching.evaluation.ranks import Floats
+from nscaching.kernels.cpu.threads import torch_settings
 from nscaching.models import Model
 
 MOST_FACTS = 5000  # of head and of tail whose influence is estimated; of more, drawn by seed
@@ -38,6 +39,7 @@ class Trained(Protocol):
     config: TrainConfig
 
 
+@torch_settings(1)  # the work is in small parts: threads would wait for each other
 def explain(
     run: Trained,
     head: str,

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
@@ -53,12 +57,10 @@ def fit_new(
     random = np.random.default_rng(seed)
     known = graph.train[random.permutation(len(graph.train))[:KNOWN]]
     small = SmallModel.around(grown, np.concatenate([facts, known]), torch.float32, seed)
-    tables = {
-        name: small.model.get_parameter(name).requires_grad_() for name in entity_tables(model)
-    }
-    is_new = torch.from_numpy(small.entities >= model.entities)
-    groups = [(which.nonzero().squeeze(1), total) for which, total in
-              ((is_new, new), (~is_new, model.entities))]  # fmt: skip
+    tables = {name: small.model.get_parameter(name) for name in entity_tables(model)}
+    first = len(small.entities) - new  # of the new ones, which have the last ids
+    everyone = torch.arange(len(small.entities))
+    groups = [(everyone[first:], new), (everyone[:first], model.entities)]
     with torch_settings(1):  # steps are small: threads would wait for each other
         parts = Part(small, facts, len(facts)), Part(small, known, len(graph.train))
         _descend(small.model, config, parts, tables, groups, seed, progress)
@@ -67,8 +69,40 @@ def fit_new(
             if not table.isfinite().all():
                 raise Diverged(DIVERGED)
             rows_of_new = grown.get_parameter(name)
-            rows_of_new[model.entities :] = table[is_new].to(rows_of_new.device)
+            rows_of_new[model.entities :] = table[first:].to(rows_of_new.device)
     return grown
+
+
+class NewRows(TorchFunctionMode):
+    """Looks up rows of tables so that gradients reach the last rows alone.
+
+    The gradient of a table is as large as the table, and there is one for each look-up. A model
+    that reads a table in another way than by ``F.embedding`` is found out: ``missed``.
+    """
+
+    def __init__(self, tables: Tables, first: int) -> None:
+        super().__init__()
+        self.first, self.missed = first, False
+        self.new = {id(t): t[first:].detach().clone().requires_grad_() for t in tables.values()}
+
+    def __torch_function__(
+        self,
+        function: Any,  # noqa: ANN401
+        types: Any,  # noqa: ANN401
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        if function is F.embedding and (new := self.new.get(id(args[1]))) is not None:
+            ids, table = args
+            rows, is_new = F.embedding(ids, table), ids >= self.first
+            if not is_new.any():
+                return rows
+            of_new = F.embedding((ids - self.first).clamp(min=0), new)
+            return torch.where(is_new.unsqueeze(-1), of_new, rows)
+        found = function(*args, **(kwargs or {}))
+        if isinstance(found, Tensor) and found.is_floating_point():
+            self.missed |= any(id(argument) in self.new for argument in args)
+        return found
 
 
 class Part:
@@ -97,10 +131,16 @@ def _descend(
     progress: Callable[[int, int], None] | None,
 ) -> None:
     """Move the new rows of tables down the loss of new facts and of known ones."""
-    optimizer = torch.optim.Adam(
-        [{"params": [t], "lr": RATE * _usual_size(t)} for t in tables.values()]
-    )
     new, known = parts
+    rows = NewRows(tables, len(groups[1][0]))
+    with rows, torch.no_grad():
+        head, relation, tail = (column[:1] for column in new.columns)
+        fact_losses(model, config, (head, relation, tail), groups[0][0])
+    whole = rows.missed
+    moved = {n: t.requires_grad_() if whole else rows.new[id(t)] for n, t in tables.items()}
+    optimizer = torch.optim.Adam(
+        [{"params": [moved[n]], "lr": RATE * _usual_size(t)} for n, t in tables.items()]
+    )
     steps = max(STEPS, PASSES * -(-new.count // new.size))
     slower = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, steps)
     random = torch.Generator().manual_seed(seed)
@@ -109,10 +149,12 @@ def _descend(
         triples = new.draw(random)
         rivals, counts = _rivals(model, groups, random)
         optimizer.zero_grad()
-        loss = fact_losses(model, config, triples, rivals, counts).sum()
-        others = fact_losses(model, config, known.draw(random), rivals, counts).mean()
-        loss = loss + share * known.count * others
-        (loss + _penalty(model, config, tables, triples, share)).backward()
+        with nullcontext() if whole else rows:
+            loss = fact_losses(model, config, triples, rivals, counts).sum()
+            others = fact_losses(model, config, known.draw(random), rivals, counts).mean()
+            loss = loss + share * known.count * others
+            loss = loss + _penalty(model, config, moved, triples, share)
+        loss.backward()
         for table in tables.values():
             if table.grad is not None:
                 table.grad[groups[1][0]] = 0
@@ -120,6 +162,9 @@ def _descend(
         slower.step()
         if progress is not None:
             progress(step + 1, steps)
+    with torch.no_grad():
+        for name, table in tables.items():
+            table[rows.first :] = moved[name][-(len(table) - rows.first) :]
 
 
 def _rivals(model: Model, groups: list[Group], generator: torch.Generator) -> tuple[Tensor, Tensor]:

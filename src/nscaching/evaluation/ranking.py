@@ -1,6 +1,7 @@
 """Filtered ranking of both sides of every triple."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -134,22 +135,37 @@ def rank_among(
     return Ranks(above + 1, above + level + 1)
 
 
+@dataclass(frozen=True)
+class Options:
+    """How an evaluation ranks."""
+
+    filtered: bool = True
+    """Other known answers, of any split, do not count."""
+    ties: Ties = "realistic"
+    """How equal scores rank."""
+    budget: int = BUDGET
+    """Bytes for the scores of one chunk of queries."""
+    progress: Progress | None = None
+
+    def said(self) -> dict[str, Any]:
+        """Return what a report says of the options."""
+        return {"filtered": self.filtered, "ties": self.ties}
+
+
 def evaluate(
     model: Model,
     graph: KnowledgeGraph,
     split: str = "test",
-    *,
-    filtered: bool = True,
-    ties: Ties = "realistic",
-    budget: int = BUDGET,
-    progress: Progress | None = None,
+    **options: Any,  # noqa: ANN401
 ) -> dict[str, Any]:
-    """Rank a split and report the metrics overall, by side, by mapping class and by relation."""
-    triples = non_empty(graph, split)
-    queries = Queries(graph, triples, filtered, model.entity.device)
-    ranks = rank(model, queries, budget=budget, progress=progress)
-    asked = {"split": split, "filtered": filtered, "ties": ties}
-    return asked | breakdown(graph, triples, ranks, ties)
+    """Rank a split and report the metrics overall, by side, by mapping class and by relation.
+
+    The options are those of ``Options``.
+    """
+    how, triples = Options(**options), non_empty(graph, split)
+    queries = Queries(graph, triples, how.filtered, model.entity.device)
+    ranks = rank(model, queries, budget=how.budget, progress=how.progress)
+    return {"split": split, **how.said()} | breakdown(graph, triples, ranks, how.ties)
 
 
 def non_empty(graph: KnowledgeGraph, split: str, what: str = "rank") -> Ids:

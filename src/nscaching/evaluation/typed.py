@@ -16,7 +16,7 @@ from nscaching.data.types import RelationType
 from nscaching.evaluation import ranking
 from nscaching.evaluation.chunks import Chunks
 from nscaching.evaluation.ranking import Asked, id_tensor, rank_among, rows_by
-from nscaching.evaluation.ranks import Ranks, Ties, metrics
+from nscaching.evaluation.ranks import Ranks, metrics
 from nscaching.kernels import Kernels, Known, choose_kernels
 from nscaching.models import Model
 
@@ -27,18 +27,15 @@ def evaluate_typed(
     model: Model,
     graph: KnowledgeGraph,
     split: str = "test",
-    *,
-    filtered: bool = True,
-    ties: Ties = "realistic",
-    budget: int = ranking.BUDGET,
-    progress: ranking.Progress | None = None,
+    **options: Any,  # noqa: ANN401
 ) -> dict[str, Any]:
     """Rank a split among typed candidates; report the metrics, overall and by side.
 
     Candidates are the entities that the relation has on that side in training, without the entity
     of the query where the relation has no loops there. All others rank behind them, by score;
-    ``outside`` counts the answers that do.
+    ``outside`` counts the answers that do. The options are those of ``ranking.Options``.
     """
+    how = ranking.Options(**options)
     triples = ranking.non_empty(graph, split)
     ranks = {side: np.empty(len(triples)) for side in Side}
     outside, done = 0, 0
@@ -47,13 +44,13 @@ def evaluate_typed(
     for relation, rows in rows_by(triples[:, 1]):
         kind = RelationType(rows_of.get(relation, graph.train[:0]))
         for side in Side:
-            asked = TypedQueries(graph, kind, side, triples[rows], filtered)
-            found = asked.rank(model, kernels, budget)
-            ranks[side][rows] = found.resolve(ties)
+            asked = TypedQueries(graph, kind, side, triples[rows], how.filtered)
+            found = asked.rank(model, kernels, how.budget)
+            ranks[side][rows] = found.resolve(how.ties)
             outside += int((~asked.inside).sum())
             done += len(rows)
-            if progress is not None:
-                progress(done, 2 * len(triples))
+            if how.progress is not None:
+                how.progress(done, 2 * len(triples))
     by_side = {side.value: metrics(found) for side, found in ranks.items()}
     overall = metrics(np.concatenate(list(ranks.values())))
     return {**overall, "outside": outside, "answers": 2 * len(triples), "by_side": by_side}

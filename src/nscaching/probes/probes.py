@@ -158,7 +158,12 @@ def _check(asked: ProbeConfig, graph: KnowledgeGraph, sampler: Sampler) -> None:
             raise UserError(f"{flag(name)}: {flag('sampler')} {config.sampler} {reason}")
     for name in ("probe_changes", "snapshots"):
         if getattr(asked, name) and not config.cache.n1:
-            raise UserError(f"{flag(name)}: {flag('n1')} 0 keeps no cache")
+            entities, least = len(graph.entities), max(1, len(graph.entities) // 2)
+            why = f"{flag('n1')} 0 keeps no cache"
+            if config.tail >= entities:  # as is chosen for a small graph
+                cure = f"{flag('n1')} {least} keeps one"
+                why = f"the softmax is over all {entities:,} entities, without a cache; {cure}"
+            raise UserError(f"{flag(name)}: {why}")
 
 
 def _copy(ids: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nscaching.config import BY_GRAPH, TrainConfig
 from nscaching.data.graph import Source
-from nscaching.errors import as_flag
+from nscaching.errors import as_flag, counted
 from nscaching.files import write_text
 from nscaching.probes import ProbeConfig
 from nscaching.runs.escaping import markdown, visible
@@ -44,6 +44,14 @@ def _quoted(word: str) -> str:
     return "$'" + CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", plain) + "'"
 
 
+def kept(run: Run) -> str:
+    """Say what the parameters are."""
+    if extended := run.record.get("extended"):
+        new = counted(extended["new_entities"], "new entity", "new entities")
+        return f"those of {extended['from']}, with vectors for {new}"
+    return "the best by validation MRR" if run.result("valid") else "the last"
+
+
 def write_card(run: Run, path: Path) -> None:
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
@@ -58,6 +66,7 @@ def write_card(run: Run, path: Path) -> None:
     text = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         run=run,
         graph=run.graph,
+        kept=kept(run),
         command=command(run),
         quoted_name=shlex.quote(run.name),
         results={split: found for split in ("valid", "test") if (found := run.result(split))},

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,10 @@ import numpy.typing as npt
 from nscaching.data.frames import read_columns
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Ids, distinct
-from nscaching.data.readers.table import TABLE_SUFFIXES, file_suffix, read_numbered
+from nscaching.data.load import FORMATS
+from nscaching.data.readers.name_table import NameTable
+from nscaching.data.readers.rdf import RdfReader, is_rdf
+from nscaching.data.readers.table import file_suffix, read_numbered
 from nscaching.errors import UserError, counted, flag, user_path
 from nscaching.evaluation.answers import known_answers
 from nscaching.evaluation.new_vectors import fit_new
@@ -54,9 +58,9 @@ def extend(
 ) -> Run:
     """Return the run with more facts, and with vectors for the entities that are new in them.
 
-    ``triples`` are a file of head, relation and tail, or whatever ``KnowledgeGraph.from_triples``
-    takes; relations must be known. New vectors are fitted to their facts by the run's own loss; the
-    vectors of known entities and of relations stay as they are.
+    ``triples`` are a file of any format that ``train`` reads, or whatever
+    ``KnowledgeGraph.from_triples`` takes; relations must be known. New vectors are fitted to their
+    facts by the run's own loss; the vectors of known entities and of relations stay as they are.
 
     ``record["extended"]`` of the result says how well new entities are found: first a share
     ``held_out`` of each one's facts is kept from the fit and ranked, then all facts are fitted.
@@ -64,10 +68,11 @@ def extend(
     """
     if not 0 <= held_out < 1:
         raise UserError(f"{flag('held_out')} must be at least 0 and below 1, not {held_out}")
-    facts = _numbered(run.graph, *_rows(triples))
+    given = _read(triples, run.graph)
+    facts = _numbered(run.graph, given)
     _check_new(run.graph, facts)
     _check_linked(facts)
-    graph = _larger(run, facts)
+    graph = _larger(run, facts, given)
     names = len(facts.entities)
     between_known = int((~facts.with_new()).sum())
     report = {"facts": len(facts.triples), "new_entities": names, "between_known": between_known}
@@ -87,43 +92,77 @@ def extend(
             tried = fit(kept, "fitting to a part of the facts")
             report |= _figures(tried, graph, facts.triples[~kept], facts.known)
         model = fit(np.ones(len(kept), dtype=bool), "fitting to all facts")
+    # Rankings of before had fewer candidates; the cache is by the facts of before.
+    history = [record for record in run.history if "split" not in record]
+    ranks = None
+    if len(graph.test):
+        began = time.perf_counter()
+        ranks = rank(model, Queries(graph, graph.test, device=model.entity.device))
+        found = metrics(np.concatenate([r.resolve("realistic") for r in ranks.values()]))
+        place = {"epoch": run.best_epoch, "split": "test", "trained_seconds": run.train_seconds}
+        history.append({**place, **found, "seconds": time.perf_counter() - began})
     before = {k: v for k, v in run.record.items() if k != "data_fingerprint"}
     return replace(
         run,
         graph=graph,
         model=model,
         record={**before, "extended": report | {"from": run.name}},
-        # Rankings of before had fewer candidates; the cache is by the facts of before.
-        history=[record for record in run.history if "split" not in record],
+        history=history,
         sampler_state={},
         path=None,
-        test_ranks=None,
+        test_ranks=ranks,
         probes=ProbeConfig(),
         scores=[],
         snapshots={},
     )
 
 
-def _rows(triples: Any) -> tuple[list[list[Any]], list[str]]:  # noqa: ANN401
-    """Return the rows of new facts, and where each stands."""
+@dataclass(frozen=True)
+class Given:
+    """The rows of new facts as they were given, and what the file says of its names."""
+
+    rows: list[list[Any]]
+    places: list[str]  # where each stands, for messages
+    labels: dict[str, str] = field(default_factory=dict)
+    prefixes: dict[str, str] = field(default_factory=dict)
+
+
+def _read(triples: Any, graph: KnowledgeGraph) -> Given:  # noqa: ANN401
     if isinstance(triples, str | Path):
         path = user_path(triples)
-        suffix = file_suffix(path)
-        if suffix not in TABLE_SUFFIXES:
-            known = ", ".join(TABLE_SUFFIXES)
-            raise UserError(f"{path}: new facts are read from {known} (or .gz), not {suffix!r}")
-        numbered = read_numbered(path)
-        if not numbered:
-            raise UserError(f"{path}: the file holds no triples")
-        return [row for _, row in numbered], [f"{path}:{number}" for number, _ in numbered]
+        return _read_rdf(path, graph) if is_rdf(path) else _read_table(path)
     columns = [c if isinstance(c, list) else c.tolist() for c in read_columns(triples)]
     if not columns[0]:
         raise UserError("triples: there are none")
     rows = [list(row) for row in zip(*columns, strict=True)]
-    return rows, [f"triples: row {i} (counted from 0)" for i in range(len(rows))]
+    return Given(rows, [f"triples: row {i} (counted from 0)" for i in range(len(rows))])
 
 
-def _numbered(graph: KnowledgeGraph, rows: list[list[Any]], places: list[str]) -> NewFacts:
+def _read_table(path: Path) -> Given:
+    if file_suffix(path) not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise UserError(f"{path}: new facts are read from {known} (or .gz), not {path.suffix!r}")
+    numbered = read_numbered(path)
+    if not numbered:
+        raise UserError(f"{path}: the file holds no triples")
+    return Given([row for _, row in numbered], [f"{path}:{number}" for number, _ in numbered])
+
+
+def _read_rdf(path: Path, graph: KnowledgeGraph) -> Given:
+    """Read an RDF file; its blank nodes are none of the graph's, whatever they are called."""
+    reader = RdfReader(NameTable(), NameTable(), graph.source.literals)
+    triples, known = reader.read(path), set(graph.entities)
+    entities, relations = list(reader.entities), list(reader.relations)
+    for place, name in enumerate(entities):
+        while name.startswith("_:") and name in known:
+            name += "+"
+        entities[place] = name
+    rows = [[entities[h], relations[r], entities[t]] for h, r, t in triples.tolist()]
+    places = [f"{path}, triple {number}" for number in range(1, len(rows) + 1)]
+    return Given(rows, places, reader.labels(), reader.prefixes.own)
+
+
+def _numbered(graph: KnowledgeGraph, given: Given) -> NewFacts:
     """Number the entities that the graph lacks after those that it has; drop repeated facts."""
     known = len(graph.entities)
     new: dict[str, int] = {}
@@ -133,7 +172,7 @@ def _numbered(graph: KnowledgeGraph, rows: list[list[Any]], places: list[str]) -
         number = graph.known_entity(name)
         return new.setdefault(str(name), known + len(new)) if number is None else number
 
-    for (head, relation, tail), place in zip(rows, places, strict=True):
+    for (head, relation, tail), place in zip(given.rows, given.places, strict=True):
         try:
             fact = entity(head), graph.relation_id(relation), entity(tail)
         except UserError as error:
@@ -169,7 +208,7 @@ def _check_linked(facts: NewFacts) -> None:
             raise UserError(f"{facts.places[row]}: {name!r} is a new entity, and {reason}")
 
 
-def _larger(run: Run, facts: NewFacts) -> KnowledgeGraph:
+def _larger(run: Run, facts: NewFacts, given: Given) -> KnowledgeGraph:
     graph, count = run.graph, len(facts.entities)
     added = f"{counted(len(facts.triples), 'fact')} and {counted(count, 'entity', 'entities')}"
     what = f"{added} were added to run {run.name}"
@@ -178,6 +217,8 @@ def _larger(run: Run, facts: NewFacts) -> KnowledgeGraph:
         graph,
         entities=[*graph.entities, *facts.entities],
         train=distinct(np.concatenate([graph.train, facts.triples])),
+        labels={n: given.labels[n] for n in facts.entities if n in given.labels} | graph.labels,
+        prefixes=given.prefixes | graph.prefixes,
         notes=[*graph.notes, f"{what}: {how}; the command does not repeat that"],
     )
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nscaching.config import TrainConfig
 from nscaching.data.frames import Passed
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError
-from nscaching.evaluation.answers import Answers, Known, Question, ask
+from nscaching.evaluation.answers import Answers, Question, ask
 from nscaching.evaluation.calibration import Calibration
 from nscaching.evaluation.numpy_scores import Rows, numpy_scores
 from nscaching.evaluation.shortlist import Scores
@@ -30,18 +31,10 @@ class QuickRun:
     history: list[Record]
     best_epoch: int
 
-    def predict(
-        self,
-        head: Passed = None,
-        relation: Passed = None,
-        tail: Passed = None,
-        top: int = 10,
-        known: Known = "hide",
-        any_type: bool = False,
-        prior: float | None = None,
-    ) -> Answers:
-        question = Question.read(self.graph, head, relation, tail)
-        return ask(self.scores, question, top, known, any_type, (self.calibration, prior))
+    def predict(self, *parts: Passed, prior: float | None = None, **options: Any) -> Answers:  # noqa: ANN401
+        """Answer a query of head, relation and tail; the options are those of ``ask``."""
+        question = Question.read(self.graph, *parts)
+        return ask(self.scores, question, likely=(self.calibration, prior), **options)
 
 
 def open_quickly(path: str | Path, trust: bool = False) -> QuickRun | None:

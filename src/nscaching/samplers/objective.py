@@ -1,11 +1,12 @@
 """The loss and the penalty of a training run, where the configuration leaves them open."""
 
 from collections.abc import Iterable, Sequence
+from typing import get_type_hints
 
-from nscaching.config import TrainConfig, no_cache
+from nscaching.config import GROUPS, TrainConfig, no_cache
 from nscaching.errors import UserError, flag
 from nscaching.kernels.losses import ALL_ENTITIES, Objective
-from nscaching.models import Model
+from nscaching.models import MODELS, Model
 from nscaching.samplers import SAMPLERS
 
 
@@ -59,20 +60,40 @@ OF_SOFTMAX: dict[str, tuple[object, tuple[Objective, ...]]] = {
     "scale": (1.0, ("softmax", "1vsall")),
 }
 
-OF_SINGLE_NEGATIVES = (
+OF_SINGLE_NEGATIVES = {
     "margin", "n2", "draw", "side", "refresh_side", "shared_candidates", "candidate_rows",
     "adversarial",
-)  # fmt: skip
+}  # fmt: skip
+OF_CACHES, OF_GENERATORS = (set(get_type_hints(kind)) for kind in GROUPS.values())
 
 
-def without_effect(config: TrainConfig, objective: Objective, names: Iterable[str]) -> list[str]:
-    """Return those of some settings that the objective and the sampler do not look at."""
-    unused = {"tail"} if objective != "softmax" else set(OF_SINGLE_NEGATIVES)
+def without_effect(
+    config: TrainConfig, objective: Objective, names: Iterable[str]
+) -> dict[str, str]:
+    """Return those of some settings that the others make useless, each with these others."""
+    sampler = SAMPLERS.get(config.sampler)
+    of_loss, of_sampler = set[str](), set[str]()
+    if not sampler.has_weights:
+        of_sampler.add("adversarial")
+    if config.sampler in SAMPLERS.names():  # a sampler of the user's may look at anything
+        if not sampler.has_generator:
+            of_sampler |= OF_GENERATORS
+        if not sampler.has_cache:
+            of_sampler |= OF_CACHES - ({"n1"} if sampler.has_generator else set())
+        if not (sampler.has_cache or sampler.has_generator):
+            of_sampler.add("side")
+    of_loss |= {"tail"} if objective != "softmax" else OF_SINGLE_NEGATIVES
     if objective not in ("margin", "shifted"):
-        unused.add("margin")
-    if not SAMPLERS.get(config.sampler).has_weights:
-        unused.add("adversarial")
-    return [name for name in names if name in unused]
+        of_loss.add("margin")
+    of_model = {"norm"} if MODELS.get(config.model).family == "semantic" else set()
+    refresh = config.cache.refresh
+    reasons = (
+        ({"temperature"} if refresh != "importance" else set(), f"{flag('refresh')} {refresh}"),
+        (of_loss, f"{flag('objective')} {objective}"),
+        (of_sampler, f"{flag('sampler')} {config.sampler}"),
+        (of_model, f"{flag('model')} {config.model}"),
+    )
+    return {name: why for name in names for unused, why in reasons if name in unused}
 
 
 def _check_settings_of_softmax(config: TrainConfig, objective: Objective) -> None:

@@ -76,7 +76,7 @@ class Bar:
             if self.began is not None and self.total and self.first < self.done < self.total:
                 pace = (self.last_line - self.began) / (self.done - self.first)
                 left = f"  {duration(pace * (self.total - self.done))} left"
-            self.say(f"{self.name}: {self.latest}{left}")
+            self.say(f"{self.name}: {self.latest or '…'}{left}")
 
 
 def _can_move(console: Console) -> bool:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, get_type_hi
 
 from tyro.conf import Positional, arg
 
+from nscaching.cli.rows import print_csv
 from nscaching.cli.tables import print_json
 from nscaching.config import BY_GRAPH, GROUPS, TrainConfig
+from nscaching.errors import UserError, as_flag
 
 if TYPE_CHECKING:
     from nscaching.runs.run import Run as Run
@@ -22,6 +24,7 @@ Where = Annotated[
 RunPath = Annotated[Positional[Path], arg(metavar="RUN", help="A run folder.")]
 RunPaths = Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN", help="Run folders.")]
 Json = Annotated[bool, arg(help="Print JSON on standard output instead of a table.")]
+Csv = Annotated[bool, arg(help="Print CSV on standard output instead of a table, with all digits.")]
 Trust = Annotated[
     bool, arg(help="Run code from outside the package that a run folder or a file names.")
 ]
@@ -66,10 +69,14 @@ class AskRun(ABC):
     def run(self) -> None:
         run = self.load()
         result = self.ask(run)
+        if not self.print_plain(result):
+            self.show(run, result)
+
+    def print_plain(self, result: dict[str, Any]) -> bool:
+        """Print the answer for programs to read, if one asks; return whether one does."""
         if self.json:
             print_json(result)
-        else:
-            self.show(run, result)
+        return self.json
 
     def load(self) -> Run:
         from nscaching.runs.run import Run
@@ -83,3 +90,28 @@ class AskRun(ABC):
     @abstractmethod
     def show(self, run: Run, result: dict[str, Any]) -> None:
         """Print the answer for people to read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskTable(AskRun):
+    """A verb whose answer is a table, which programs may read as CSV too."""
+
+    csv: Csv = False
+
+    def run(self) -> None:
+        one_form(self.json, self.csv)
+        super().run()
+
+    def print_plain(self, result: dict[str, Any]) -> bool:
+        if self.csv:
+            print_csv(self.rows(result))
+        return self.csv or super().print_plain(result)
+
+    @abstractmethod
+    def rows(self, result: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the answer as rows, a line of CSV each."""
+
+
+def one_form(json: bool, csv: bool) -> None:
+    if json and csv:
+        raise UserError(f"{as_flag('json')} and {as_flag('csv')} exclude each other")

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from nscaching.cli.rows import print_csv
 from nscaching.cli.tables import cells, note, print_json, print_table, say
-from nscaching.cli.verbs._base import Json, Where
+from nscaching.cli.verbs._base import Csv, Json, Where, one_form
 from nscaching.cli.verbs.predict import named
 from nscaching.errors import UserError, user_path
 
@@ -52,12 +53,13 @@ class Audit:
     literals: bool = False
     """Use the literals of RDF files as entities; else triples with a literal are left out."""
     json: Json = False
+    csv: Csv = False
 
     def run(self) -> None:
         from nscaching.audit import clean, save
         from nscaching.cli.loading import describe_graph, load_graph
         from nscaching.cli.progress import when_slow
-        from nscaching.cli.show_audit import show_audit, show_removed
+        from nscaching.cli.show_audit import audit_rows, show_audit, show_removed
 
         self._check()
         graph = load_graph(self.where, self.labels, self.split_seed, self.literals)
@@ -85,6 +87,9 @@ class Audit:
         if self.json:
             print_json(found.to_dict() | written)
             return
+        if self.csv:
+            print_csv(audit_rows(found))
+            return
         show_audit(found)
         if removed:
             show_removed(removed)
@@ -92,6 +97,7 @@ class Audit:
 
     def _check(self) -> None:
         """Refuse what cannot be written before anything is loaded."""
+        one_form(self.json, self.csv)
         if self.page:
             from nscaching.audit.page import check_page
 
@@ -113,17 +119,22 @@ class Relations:
 
     where: WhereOrRun
     json: Json = False
+    csv: Csv = False
 
     def run(self) -> None:
         from nscaching.audit.listing import list_relations
         from nscaching.cli.loading import load_data_or_run
         from nscaching.cli.progress import when_slow
 
+        one_form(self.json, self.csv)
         graph = load_data_or_run(self.where)
         with when_slow(f"comparing the relations of {graph.name}") as bar:
             found = list_relations(graph, bar.stage)
         if self.json:
             print_json({"graph": graph.name, "relations": found})
+            return
+        if self.csv:
+            print_csv(found)
             return
         columns = ("triples", "heads", "tails")
         rows = [
@@ -152,15 +163,20 @@ class Entities:
     top: int = 20
     """How many."""
     json: Json = False
+    csv: Csv = False
 
     def run(self) -> None:
         from nscaching.audit.listing import find_entities
         from nscaching.cli.loading import load_data_or_run
 
+        one_form(self.json, self.csv)
         graph = load_data_or_run(self.where)
         found = find_entities(graph, self.pattern, self.top)
         if self.json:
             print_json({"graph": graph.name, **found})
+            return
+        if self.csv:
+            print_csv(found["entities"])
             return
         rows = [[named(each, graph), *cells(each, "triples")] for each in found["entities"]]
         print_table(["entity", "triples"], rows)

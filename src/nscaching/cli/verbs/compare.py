@@ -6,8 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from nscaching.cli.rows import print_csv
 from nscaching.cli.tables import HEADINGS, cells, note, print_json, print_table, say
-from nscaching.cli.verbs._base import Json, Run, RunPaths, Trust
+from nscaching.cli.verbs._base import Csv, Json, Run, RunPaths, Trust, one_form
 from nscaching.cli.verbs.predict import print_answers
 from nscaching.errors import UserError, check_bounds, user_path
 
@@ -47,11 +48,13 @@ class Compare:
     """Replace the image if it exists."""
     trust: Trust = False
     json: Json = False
+    csv: Csv = False
 
     def run(self) -> None:
         from nscaching.files import refuse_existing
         from nscaching.runs.run import Run
 
+        one_form(self.json, self.csv)
         if not self.paths:
             raise UserError("say which runs to compare: nscaching compare RUN …")
         runs = [Run.load(path, "cpu", self.trust) for path in self.paths]
@@ -60,7 +63,7 @@ class Compare:
             refuse_existing(plot, "--plot", self.overwrite)
             if plot.suffix.lower() not in (".png", ".svg", ".pdf"):
                 raise UserError(f"--plot {plot}: the name must end in .png, .svg or .pdf")
-        compare(runs, plot, self.json)
+        compare(runs, plot, self.json, self.csv)
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,9 @@ class Demo:
         say("", f"run folders: {', '.join(str(run.path) for run in runs)}")
 
 
-def compare(runs: Sequence[Run], plot: Path | None, as_json: bool, **more: object) -> None:
+def compare(
+    runs: Sequence[Run], plot: Path | None, as_json: bool, as_csv: bool = False, **more: object
+) -> None:
     """Print the figures of runs, in JSON with more, and draw validation MRR against time.
 
     The table has the test metrics, or validation metrics where there is no test.
@@ -121,6 +126,9 @@ def compare(runs: Sequence[Run], plot: Path | None, as_json: bool, **more: objec
     if as_json:
         written = None if plot is None else str(plot)
         print_json({"runs": [summary(run) for run in runs], "plot": written, **more})
+        return
+    if as_csv:
+        print_csv(map(summary, runs))
         return
     rows = []
     for name, run in zip(names, runs, strict=True):

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from nscaching.cli.rows import of_parts
 from nscaching.cli.tables import HEADINGS, cells, note, print_table, say
-from nscaching.cli.verbs._base import AskRun, Run
+from nscaching.cli.verbs._base import AskTable, Run
+from nscaching.cli.verbs.predict import say_prior
 from nscaching.errors import UserError, as_flag, check_bounds, counted
 
 PARTS = {"relations": "by_relation", "classes": "by_class"}
@@ -12,7 +14,7 @@ MOST = 12  # relations or classes in a table
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate(AskRun):
+class Evaluate(AskTable):
     """Rank the triples of a split: MRR, MR, Hit@1/3/10, by side, mapping class and relation.
 
     nscaching evaluate runs/x --split test --json
@@ -51,6 +53,12 @@ class Evaluate(AskRun):
             result = run.evaluate(self.split, self.task, self.typed, progress=bar, **options)
         return {"run": str(run.path), **result}
 
+    def rows(self, result: dict[str, Any]) -> list[dict[str, Any]]:
+        if self.task == "calibration":
+            return list(result["bins"])
+        typed = [{"part": "all, by type"} | result["typed"]] if self.typed else []
+        return [*of_parts(result), *typed]
+
     def _ask_calibration(self, run: Run) -> dict[str, Any]:
         from nscaching.cli.progress import when_slow
 
@@ -82,7 +90,7 @@ class Evaluate(AskRun):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classify(AskRun):
+class Classify(AskTable):
     """Tell true from false triples, by a threshold per relation fitted on validation.
 
     nscaching classify runs/x --task entities --relation in_subregion
@@ -101,6 +109,12 @@ class Classify(AskRun):
         result = run.classify(self.split, self.task, self.relation or None, self.prior)
         return {"run": str(run.path), **result}
 
+    def rows(self, result: dict[str, Any]) -> list[dict[str, Any]]:
+        if self.task == "linking":
+            return [{"by": by} | result[f"by_{by}"] for by in ("score", "similarity")]
+        majority = {"part": "baseline: commonest first"} | result.get("majority", {})
+        return [*of_parts(result), *[majority] * (len(majority) > 1)]
+
     def show(self, run: Run, result: dict[str, Any]) -> None:
         title = f"{run.name}: {result['split']}, "
         first = {"all": result}
@@ -109,17 +123,19 @@ class Classify(AskRun):
             headings["threshold_probability"] = "probability"
             _print_parts(run, title + _negatives(result), headings, first, "relations")
             say(f"thresholds: from validation, {_negatives(result['validation'])}")
+            if "prior" in result:
+                say_prior(result["prior"])
             return
         title += f"{run.graph.labels.get(result['relation'], result['relation'])}, "
         if self.task == "linking":
-            title += f"{result['triples']:,} pairs, {_negatives(result)}"
+            title += f"{counted(result['triples'], 'pair')}, {_negatives(result)}"
             figures = ["true_positives", "false_positives", "true_negatives", "false_negatives"]
             figures += ["accuracy", "threshold"]
             judges = {"score": result["by_score"], "cosine": result["by_similarity"]}
             rows = [[name, *cells(values, *figures)] for name, values in judges.items()]
             print_table(["by", *(figure.replace("_", " ") for figure in figures)], rows, title)
             return
-        title += f"{result['classes']} classes"
+        title += counted(result["classes"], "class", "classes")
         headings = {"train": "in train", "triples": "triples", "accuracy": "accuracy"}
         headings |= {"mrr": "MRR", "hits@3": "Hit@3"}
         common = result["majority"]
@@ -148,7 +164,7 @@ def _negatives(found: dict[str, Any]) -> str:
     left = found["known_negatives_left_out"]
     known = "is a known triple" if left == 1 else "are known triples"
     left_out = f"; {left:,} more {known} and left out" if left else ""
-    return f"{found['false']:,} negatives {found['negatives']}{left_out}"
+    return f"{counted(found['false'], 'negative')} {found['negatives']}{left_out}"
 
 
 def _show_calibration(run: Run, result: dict[str, Any]) -> None:
@@ -165,13 +181,15 @@ def _show_calibration(run: Run, result: dict[str, Any]) -> None:
     say(f"{result['split']}: {result['true']:,} true triples, {_negatives(result)}")
     if answers := result["answers"]:
         best, error = answers["best"], answers["expected_calibration_error"]
-        asked = f"the best {answers['answers']:,} answers to {answers['queries']:,} queries"
+        queries = counted(answers["queries"], "query", "queries")
+        asked = f"the best {counted(answers['answers'], 'answer')} to {queries}"
         say(f"{asked}: expected calibration error {error:.4f}, Brier score {answers['brier']:.4f}")
         means = f"mean probability {best['probability']:.3f}, share right {best['share']:.3f}"
         say(f"the first answer to each: {means}")
     on = result["fitted_on"]
     say(f"fitted on {on['triples']:,} validation triples, negatives {on['negatives']}")
-    say(f"{on['relations']:,} relations with a curve of their own")
+    own = "relation with a curve of its own", "relations with a curve of their own"
+    say(counted(on["relations"], *own))
     say(f"prior, the share of true triples: {result['prior']:.3f}")
     if "written" in result:
         say(f"calibration: {result['written']}")
@@ -186,4 +204,5 @@ def _print_parts(
     rows = [[name, *cells(values, *headings)] for name, values in [*first.items(), *named]]
     print_table(["", *headings.values()], rows, title)
     if more := len(parts) - len(largest):
-        say(f"… and {more} more {what}; --json has them all")
+        one = {"relations": "relation", "classes": "class"}[what]
+        say(f"… and {counted(more, f'more {one}', f'more {what}')}; --json has them all")

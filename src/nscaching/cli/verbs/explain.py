@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nscaching.cli.tables import print_table, say
-from nscaching.cli.verbs._base import AskRun, Run
+from nscaching.cli.verbs._base import AskTable, Run
 from nscaching.cli.verbs.predict import asked
 from nscaching.errors import counted
 from nscaching.runs.escaping import shorten
@@ -15,7 +15,7 @@ SHORT = 60  # characters of a name in a table; JSON has all of them
 
 
 @dataclass(frozen=True, kw_only=True)
-class Explain(AskRun):
+class Explain(AskTable):
     """Show the training facts that speak for a triple: similar facts, paths, influences.
 
     nscaching explain runs/x --head Andorra --relation speaks --tail Catalan
@@ -35,6 +35,14 @@ class Explain(AskRun):
 
         with when_slow("counting paths") as bar:
             return run.explain(self.head, self.relation, self.tail, self.top, bar)
+
+    def rows(self, result: dict[str, Any]) -> list[dict[str, Any]]:
+        paths = [
+            {"path": _steps(path)} | {k: path[k] for k in ("confidence", "support", "pairs")}
+            for path in result["paths"]
+        ]
+        kinds = ("similar", result["similar"]), ("path", paths), ("rests on", result["facts"])
+        return [{"kind": kind} | each for kind, some in kinds for each in some]
 
     def show(self, run: Run, result: dict[str, Any]) -> None:
         known = f"known, from {result['known']}" if result["known"] else "not in the data"

@@ -13,7 +13,7 @@ from nscaching.cli.verbs._base import AskRun, Run
 from nscaching.errors import UserError, counted, user_path
 
 NewFile = Annotated[
-    Positional[Path], arg(metavar="FILE", help="New facts: head, relation, tail in each line.")
+    Positional[Path], arg(metavar="FILE", help="New facts, in any format that train reads.")
 ]
 
 
@@ -44,7 +44,8 @@ class Extend(AskRun):
         with when_slow("extending") as bar:
             extended = run.extend(self.file, self.held_out, self.seed, bar.stage)
         path = extended.save(self.out)
-        return {"run": str(path), **extended.record["extended"]}
+        found = extended.record["extended"]
+        return {"run": str(path), **found, "test": extended.result("test")}
 
     def show(self, run: Run, result: dict[str, Any]) -> None:
         facts = counted(result["facts"], "fact")
@@ -64,9 +65,9 @@ class Extend(AskRun):
             ]
             say(f"ranks of {counted(held_out, 'held-out new fact')}, fitted without them:")
             print_table(["", *HEADINGS.values()], rows)
-            if before := run.result("test"):
-                say(
-                    f"for comparison, the test triples of {result['from']}: MRR {before['mrr']:.4f}"
-                )
         elif result["new_entities"]:
             say("no figures: no new entity has two facts with known ones, or --held-out is 0")
+        if after := result["test"]:
+            before = run.result("test")
+            was = f", before {before['mrr']:.4f}" if before else ""
+            say(f"test triples of {result['from']}: MRR {after['mrr']:.4f}{was}")

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from nscaching.cli.rows import print_csv
 from nscaching.cli.tables import cells, print_json, print_table, say
-from nscaching.cli.verbs._base import Json
+from nscaching.cli.verbs._base import Csv, Json, one_form
 from nscaching.errors import as_flag
 
 
@@ -16,12 +17,14 @@ class Datasets:
     """
 
     json: Json = False
+    csv: Csv = False
 
     def run(self) -> None:
         from nscaching.data import datasets
         from nscaching.data.graph import SPLITS, KnowledgeGraph
         from nscaching.data.load import WORLD
 
+        one_form(self.json, self.csv)
         graph, columns = KnowledgeGraph.load(WORLD), ("entities", "relations", *SPLITS)
         sizes = {column: len(getattr(graph, column)) for column in columns}
         rows: dict[str, dict[str, Any]] = {"world": {"title": "countries, embedded", **sizes}}
@@ -31,6 +34,9 @@ class Datasets:
             row["here"] = name == "world" or datasets.is_cached(name)
         if self.json:
             print_json(rows)
+            return
+        if self.csv:
+            print_csv({"name": name} | row for name, row in rows.items())
             return
         here = {True: "yes", False: "on first use"}
         table = [[name, *cells(row, *columns), here[row["here"]]] for name, row in rows.items()]
@@ -46,11 +52,13 @@ class Presets:
     """
 
     json: Json = False
+    csv: Csv = False
 
     def run(self) -> None:
         from nscaching.config import TrainConfig
         from nscaching.paper.presets import load, names, variants
 
+        one_form(self.json, self.csv)
         defaults = TrainConfig().flat()
         rows: dict[str, dict[str, Any]] = {}
         for name in names():
@@ -61,6 +69,16 @@ class Presets:
                 rows[name][variant] = {k: v for k, v in settings.items() if v != defaults[k]}
         if self.json:
             print_json(rows)
+            return
+        if self.csv:
+            kinds = ((name, variant) for name in rows for variant in variants(name))
+            about = ("data", "model")
+            print_csv(
+                {"name": f"{name}:{variant}"}
+                | {k: rows[name][k] for k in about}
+                | rows[name][variant]
+                for name, variant in kinds
+            )
             return
         table = [
             [f"{name}:{variant}", " ".join(_flag(k, v) for k, v in row[variant].items())]

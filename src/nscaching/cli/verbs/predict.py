@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 from tyro.conf import Positional, arg
 
 from nscaching.cli.tables import LONGEST, cells, print_table, say
-from nscaching.cli.verbs._base import AskRun, Run
+from nscaching.cli.verbs._base import AskTable, Run
 from nscaching.errors import counted
 from nscaching.runs.escaping import shorten
 
 if TYPE_CHECKING:
     from nscaching.data.graph import KnowledgeGraph
 
+PARTS = ("head", "relation", "tail")
 SHORT = 80  # characters of a name in a table of ``inspect``; JSON has all of them
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predict(AskRun):
+class Predict(AskTable):
     """Answer a triple with one gap, or judge a whole one; names or labels.
 
     nscaching predict runs/x --head Portugal --relation borders --top 5
@@ -53,8 +54,16 @@ class Predict(AskRun):
 
     def ask(self, run: Run) -> dict[str, Any]:
         question = self.head or None, self.relation or None, self.tail or None
-        (result,) = run.predict(*question, self.top, self.known, self.any_type, self.prior).queries
+        options: dict[str, Any] = {"top": self.top, "known": self.known, "any_type": self.any_type}
+        (result,) = run.predict(*question, prior=self.prior, **options).queries
         return result
+
+    def rows(self, result: dict[str, Any]) -> list[dict[str, Any]]:
+        question = {part: result[part] for part in PARTS}
+        if "answers" not in result:  # a whole triple
+            return [question | {k: v for k, v in result.items() if k not in question}]
+        (gap,) = (part for part in PARTS if question[part] is None)
+        return [question | {gap: each["label"]} | each for each in result["answers"]]
 
     def show(self, run: Run, result: dict[str, Any]) -> None:
         if "answers" in result:
@@ -73,7 +82,7 @@ class Predict(AskRun):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Neighbours(AskRun):
+class Neighbours(AskTable):
     """List the entities whose vectors are nearest to the vector of an entity.
 
     nscaching neighbours runs/x Portugal --top 5
@@ -88,6 +97,9 @@ class Neighbours(AskRun):
     def ask(self, run: Run) -> dict[str, Any]:
         return run.neighbours(self.name, self.top, self.by)
 
+    def rows(self, result: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"entity": result["label"]} | each for each in result["neighbours"]]
+
     def show(self, run: Run, result: dict[str, Any]) -> None:
         near = result["neighbours"]
         rows = [
@@ -97,7 +109,7 @@ class Neighbours(AskRun):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inspect(AskRun):
+class Inspect(AskTable):
     """Show the cached negatives of (head, relation, ?) or of (?, relation, tail), by name.
 
     nscaching inspect runs/x --head Portugal --relation borders --sample 5
@@ -124,6 +136,9 @@ class Inspect(AskRun):
         epoch, sample = self.epoch, self.sample
         return run.inspect(*query, epoch=epoch, sample=sample, top=self.top, seed=self.seed)
 
+    def rows(self, result: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"epoch": e["epoch"]} | each for e in result["epochs"] for each in e["entities"]]
+
     def show(self, run: Run, result: dict[str, Any]) -> None:
         side = "tails" if result["tail"] is None else "heads"
         of_relation = f"{side} of {shorten(result['relation'], SHORT)} in training"
@@ -138,7 +153,8 @@ class Inspect(AskRun):
                 for e in only["entities"]
             ]
             print_table([f"{query} at epoch {only['epoch']}", "score", "known"], rows)
-            known = f"{only['known']} of them make known triples"
+            make = "makes a known triple" if only["known"] == 1 else "make known triples"
+            known = f"{only['known']} of them {make}"
             counts = f"{known}, {only['of_relation']} are {of_relation}"
             entities = counted(only["distinct"], "entity", "entities")
             say(f"{entities} in {counted(only['slots'], 'slot')}; {counts}")
@@ -173,10 +189,14 @@ def print_answers(result: dict[str, Any], graph: KnowledgeGraph) -> None:
 def _say_meaning(result: dict[str, Any]) -> None:
     """Say what the probabilities follow from."""
     if result["prior"] is not None:
-        say(f"probabilities: prior {result['prior']:.3g} (--prior)")
+        say_prior(result["prior"])
     elif queries := result["fitted_on_queries"]:
         validation = counted(queries, "validation query", "validation queries")
         say(f"probability: share of such answers that were right, in {validation}")
+
+
+def say_prior(prior: float) -> None:
+    say(f"probability: for a share of {prior:.3g} true triples, the prior (--prior changes it)")
 
 
 def asked(result: dict[str, Any], longest: int = LONGEST) -> str:

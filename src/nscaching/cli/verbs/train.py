@@ -53,6 +53,7 @@ class Train:
     json: Json = False
     given: Suppress[tuple[str, ...]] = ()  # the flags of the command line, spelled as fields
     filed: Suppress[tuple[str, ...]] = ()  # the settings that --config or --preset names
+    ran: Suppress[TrainConfig | None] = None  # the settings of the run that wrote --config
 
     def with_flags(self, given: Sequence[str]) -> Self:
         """Take from --config or --preset what the given flags do not say."""
@@ -72,6 +73,7 @@ class Train:
             where=self.where or file.where,
             settings=file.settings.changed(**flags.chosen(self.settings.flat())),
             filed=flags.filed or file.filed,
+            ran=file.ran,
             probes=dataclasses.replace(file.probes, **flags.chosen(self.probes.to_dict())),
             **{name: value for name, value in taken.items() if name not in given},
         )
@@ -87,8 +89,9 @@ class Train:
         found, settings = dataclasses.asdict(source), TrainConfig.from_dict(values, str(path))
         data, probes = found.pop("data"), read_probes(path)
         # The file of a run leaves nothing to choose: what it does not name was open.
-        filed = tuple(HINTS) if read_record(path) else tuple(values)
-        return Train(data, settings, probes, **found, filed=filed)
+        ran = settings if read_record(path) else None
+        filed = tuple(HINTS) if ran else tuple(values)
+        return Train(data, settings, probes, **found, filed=filed, ran=ran)
 
     def run(self) -> None:
         from nscaching.cli import training
@@ -102,4 +105,10 @@ class Train:
     def told(self) -> dict[str, Any]:
         """Return the settings that flags or a file name: others are chosen for the graph."""
         settings = self.settings.flat()
-        return {name: settings[name] for name in HINTS if name in (*self.given, *self.filed)}
+        filed = () if self.of_another_model else self.filed  # which is then asked with the graph
+        return {name: settings[name] for name in HINTS if name in (*self.given, *filed)}
+
+    @property
+    def of_another_model(self) -> bool:
+        """Whether --config is of a run of another model than --model."""
+        return self.ran is not None and self.ran.model.casefold() != self.settings.model.casefold()

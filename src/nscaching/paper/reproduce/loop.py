@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nscaching.errors import Stopped, UserError, flag
+from nscaching.errors import Stopped, UserError, counted, flag
 from nscaching.files import read_text, write_text
 from nscaching.paper.published import PaperTable
 from nscaching.paper.reproduce.cell_training import ReproduceListener, expected_seconds, train_cell
@@ -77,7 +77,7 @@ def _train_missing(outcome: Outcome, listener: ReproduceListener) -> None:
     results.data |= {name: graph.fingerprint for name, graph in graphs.items()}
     missing = _missing(wanted, results)
     done = set(wanted) - set(missing)
-    listener.note(f"{len(wanted)} trainings in all, {len(done)} of them done already")
+    listener.note(f"{counted(len(wanted), 'training')} in all, {len(done)} of them done already")
     for training in done:
         results.clear(training)  # left by a process that was killed too early
     failed: set[Training] = set()

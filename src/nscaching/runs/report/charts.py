@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from nscaching.runs.folder import Record
@@ -27,11 +27,14 @@ class Series(NamedTuple):
     mark: float | None = None  # epoch whose point is drawn
 
 
-def panels(history: Sequence[Record], best_epoch: int) -> list[tuple[str, dict[str, Any]]]:
+def panels(
+    history: Sequence[Record], best_epoch: int, left_out: Collection[str] = ()
+) -> list[tuple[str, dict[str, Any]]]:
     """Return the charts of a run by figure: loss and MRR first, then all others."""
     epochs = [record for record in history if "split" not in record]
     recorded = dict.fromkeys(key for record in epochs for key in record)
-    keys = [key for key in recorded if key not in ("epoch", "seconds")][:MOST_FIGURES]
+    left_out = {"epoch", "seconds", *left_out}
+    keys = [key for key in recorded if key not in left_out][:MOST_FIGURES]
     last = max((r["epoch"] for r in epochs if abs(r["epoch"]) < TOO_LARGE), default=1)
     drawn = [(key, chart([Series(key, _points(epochs, key))], last)) for key in keys]
     rankings = [

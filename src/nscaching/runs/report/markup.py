@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
-from nscaching.errors import as_flag
+from nscaching.errors import as_flag, counted
 from nscaching.runs.escaping import is_obeyed, shorten
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def templates(*more: Path) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    shown = text, name, number, fixed, place, as_flag
+    shown = text, name, number, fixed, place, as_flag, counted
     environment.filters |= {function.__name__: function for function in shown}
+    environment.globals["policy"] = POLICY
     return environment

@@ -16,13 +16,15 @@ from nscaching.evaluation.classify import score_triples
 from nscaching.evaluation.ranking import Progress, Queries, breakdown, rank
 from nscaching.evaluation.ranks import Ranks
 from nscaching.files import check_new_file, replacing
-from nscaching.runs.card import command
+from nscaching.runs.card import command, kept
 from nscaching.runs.folder import REPORT, has_ended, resume_command
 from nscaching.runs.inspect import CachedQuery, cache_at, recorded_epochs
 from nscaching.runs.report import markup
 from nscaching.runs.report.charts import Series, chart, panels
-from nscaching.runs.report.markup import POLICY, templates
+from nscaching.runs.report.markup import templates
+from nscaching.runs.rising import advice
 from nscaching.runs.settings import full_record
+from nscaching.samplers.objective import choose_objective
 
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
@@ -78,10 +80,11 @@ def render(run: Run, progress: Progress | None = None) -> str:
     page = templates().get_template("page.html")
     return page.render(
         run=run,
-        policy=POLICY,
         epochs=sum("split" not in record for record in run.history),
         resume=resume_command(run.path) if run.path and not has_ended(run.path) else "",
-        panels=panels(run.history, run.best_epoch),
+        panels=panels(run.history, run.best_epoch, left_out(run)),
+        longer=advice(run),
+        kept=kept(run),
         ranking=ranking,
         most_relations=MOST_RELATIONS,
         examples=examples(run, ranking["split"], ranking["ranks"]) if ranking else [],
@@ -97,6 +100,12 @@ def render(run: Run, progress: Progress | None = None) -> str:
         command=command(run),
         record=full_record(run.graph, run.record),
     )
+
+
+def left_out(run: Run) -> set[str]:
+    """Return the figures that say nothing: only a margin leaves triples without a loss."""
+    margin = choose_objective(run.config, run.model) == "margin"
+    return set() if margin else {"nonzero_loss"}
 
 
 def classes(graph: KnowledgeGraph) -> list[tuple[str, int, int]]:

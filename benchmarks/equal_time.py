@@ -3,10 +3,10 @@
 python benchmarks/equal_time.py [--data nations world …] [--draw]
 
 All ways train ComplEx with what ``train(graph, model="ComplEx", seed=1)`` and the same with
-``sampler=…`` choose for the graph, without an end but the time. They train in turn, an epoch each, so
-that other programs on the machine slow all of them alike. Rankings do not count as training.
+``sampler=…`` choose for the graph, without an end but the time. They train in turn, an epoch each,
+so that other programs on the machine slow all of them alike. Rankings do not count as training.
 
-Writes the points to --out, graph by graph, and with --draw the figure of the docs from all of these.
+Writes the points to --out, graph by graph; with --draw also the figure of the docs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ WAYS = {
     "self-adversarial": {"sampler": "self-adversarial"},
 }
 SECONDS = {"nations": 2, "umls": 10, "kinships": 10, "world": 40, "wn18rr": 60, "fb15k237": 60}
-TITLES = dict(zip(SECONDS, "Nations UMLS Kinship world WN18RR FB15K-237".split(), strict=True))
+TITLES = {"nations": "Nations", "umls": "UMLS", "kinships": "Kinship", "world": "world"}
+TITLES |= {"wn18rr": "WN18RR", "fb15k237": "FB15K-237"}
 POINTS = 12  # validations of each curve
 ROOT = Path(__file__).parents[1]
 

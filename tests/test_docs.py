@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,14 @@ def test_programs_run_where_each_training_has_one_epoch(monkeypatch, tmp_path, c
         exec(compile(program, page, "exec"), names)
     assert "Portugal" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} == {"runs", "tuning"}
+
+
+def test_the_version_is_one():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    version = nscaching.__version__
+    assert project["version"] == version
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\n## {version} (" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    extras = project["optional-dependencies"]
+    whole = set(extras["all"][0].removeprefix("nscaching[").removesuffix("]").split(","))
+    assert whole == set(extras) - {"all", "dev", "world"}

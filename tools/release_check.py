@@ -18,11 +18,10 @@ TRIED = ("--version", "datasets", "presets", "audit world", "demo")
 
 
 def call(*words: str | Path, cwd: Path = ROOT) -> str:
-    done = subprocess.run(
-        list(map(str, words)), cwd=cwd, check=False, capture_output=True, text=True
-    )  # noqa: S603
+    line = [str(word) for word in words]
+    done = subprocess.run(line, cwd=cwd, check=False, capture_output=True, text=True)  # noqa: S603
     if done.returncode:
-        raise SystemExit(f"{' '.join(map(str, words))}\n{done.stdout}{done.stderr}")
+        raise SystemExit(f"{' '.join(line)}\n{done.stdout}{done.stderr}")
     return done.stdout
 
 

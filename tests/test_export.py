@@ -128,7 +128,7 @@ def test_any_vectors_come_back(suffix, entity, relation, words, label):
     entities, relations = words[: len(entity)], words[4 : 4 + len(relation)]
     given_ = Vectors(entities, [label, *entities[1:]], entity, relations, relation)
     file = Path(f"x{suffix}")
-    files = text_files(file) if suffix == ".tsv" else [file]
+    files = text_files(file) if suffix in (".tsv", ".csv") else [file]
     write, _ = FORMATS[suffix]
     write(given_, lambda done, of: None, *files)
     assert_same(load_vectors(files[0]), given_, labels=suffix != ".tsv")
@@ -230,7 +230,7 @@ def test_the_verb(run, capsys):
 @pytest.mark.parametrize(
     ("to", "message"),
     [
-        ("x.csv", "unknown suffix '.csv'; known: .safetensors, .npz, .tsv, .parquet"),
+        ("x.txt", "unknown suffix '.txt'; known: .safetensors, .npz, .tsv, .csv, .parquet"),
         ("x", "unknown suffix 'x'; known: .safetensors"),
         ("folder.npz", "folder.npz is a folder; path names a file"),
         ("file/x.npz", "cannot write file/x.npz: "),

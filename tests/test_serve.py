@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from helpers import TINY, random_graph
-from nscaching import Run, train
+from nscaching import KnowledgeGraph, Run, UserError, train
 from nscaching.evaluation.answers import Recall, known_answers
 from nscaching.serve import pages, plane
 from nscaching.serve.batching import Asked
@@ -21,7 +21,7 @@ from nscaching.serve.parameters import Parameter, read_all
 from nscaching.serve.refusals import CODES, Refusal
 from nscaching.serve.runs import ServedRun
 from nscaching.serve.views import VIEWS
-from serving import HOSTILE, MARK, folders, sample_paths, service  # noqa: F401  (fixtures)
+from serving import HOSTILE, MARK, Running, folders, sample_paths, service  # noqa: F401  (fixtures)
 
 VOID = {"meta", "link", "input", "img", "br", "wbr", "rect", "circle"}
 
@@ -167,6 +167,20 @@ def test_names_that_are_not_there_have_choices(service):  # noqa: F811
     assert service.get("/r/world/entity?name=portugal", accept="text/html")[0] == 200
 
 
+def test_a_name_is_found_by_what_follows_its_last_mark(tmp_path):
+    rows = [
+        (f"http://example.org/x/{i}", "http://example.org/Knows", f"http://y.org#{i}")
+        for i in "abc"
+    ]
+    graph = KnowledgeGraph.from_triples(rows, valid=[], test=[])
+    run = ServedRun("x", train(graph, out=tmp_path / "x", **TINY | {"validate_every": 0}).path)
+    assert asyncio.run(run.relation("knows")) == 0
+    with pytest.raises(Refusal, match="no entity is called 'a'"):  # which two are
+        asyncio.run(run.entity("a"))
+    assert graph.relation_id("knows") == 0
+    run.close()
+
+
 def test_hostile_names_are_asked_for_and_shown(service):  # noqa: F811
     for number, name in enumerate(HOSTILE):
         shown = service.json(f"/r/hostile/entity?name=%23{number}")["entity"]
@@ -176,6 +190,37 @@ def test_hostile_names_are_asked_for_and_shown(service):  # noqa: F811
             page = service.get(f"/r/hostile/entity?name={quote(name)}", accept="text/html")[2]
             assert b"<script>d" not in page
             assert b"<img src=/nothing" not in page
+
+
+def test_what_goes_wrong_is_refused_without_a_path(folders, tmp_path, monkeypatch, capfd):  # noqa: F811
+    folder = shutil.copytree(folders / "world", tmp_path / "a & b" / "x")
+    served = ServedRun("x", folder)
+    running = Running([served])
+
+    def diverged(*_):
+        raise UserError(f"{folder}/model.safetensors of {tmp_path}: not finite")
+
+    try:
+        monkeypatch.setattr("nscaching.serve.runs.ask", diverged)
+        monkeypatch.setattr("nscaching.serve.report.rendered", diverged)
+        for path in (
+            "/r/x/question?head=Portugal&relation=speaks",
+            "/r/x/report",
+            "/r/x/entity?name=Peru",
+        ):
+            status, _, body = running.get(path)
+            assert status == 404
+            assert json.loads(body)["error"]["code"] == "not_there"
+            assert str(tmp_path) not in body.decode()
+            assert b"not finite" in body
+        monkeypatch.setattr(served.names, "search", lambda *_: 1 / 0)
+        status, _, body = running.get("/api/r/x/search?q=a")
+        assert (status, json.loads(body)["error"]["code"]) == (500, "internal")
+        assert "ZeroDivisionError" in capfd.readouterr().err
+        assert b"ZeroDivision" not in body
+    finally:
+        running.stop()
+        served.close()
 
 
 def test_questions_that_wait_are_answered_at_once(folders):  # noqa: F811

@@ -154,8 +154,8 @@ def test_too_many_connections_cost_those_that_wait_longest(service, monkeypatch)
 
 
 def test_hostile_requests_are_refused_and_nothing_else(service, capfd):  # noqa: F811
-    path = Path(__file__).parents[1] / "benchmarks" / "serve.py"
-    spec = importlib.util.spec_from_file_location("serve_benchmark", path)
+    path = Path(__file__).parents[1] / "benchmarks" / "hostile_requests.py"
+    spec = importlib.util.spec_from_file_location("hostile_requests", path)
     benchmark = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(benchmark)
     chance = random.Random(7)
@@ -225,13 +225,15 @@ def test_the_token_is_said_at_the_start(folders, capsys):  # noqa: F811
     assert process.communicate() == ("", "ended\n")
     assert process.returncode == 0
     assert said == {"host": "0.0.0.0", "port": said["port"], "runs": ["world"], "token": TOKEN}
-    Serve(paths=(), host="::")._say(80, "a/b", ["x", "y"])
+    Serve(paths=(), host="fe80::1")._say(80, "a/b", ["x", "y"])
     assert capsys.readouterr().out.splitlines()[1:] == [
         "token: a/b",
-        "link:  http://[::]:80/login?token=a%2Fb",
-        "serving x, y at http://[::]:80/",
+        "link:  http://[fe80::1]:80/login?token=a%2Fb",
+        "serving x, y at http://[fe80::1]:80/",
         "Ctrl-C ends",
     ]
+    Serve(paths=(), host="0.0.0.0")._say(80, "", ["x"])
+    assert f"http://{socket.gethostname()}:80/" in capsys.readouterr().out
 
 
 def test_errors_of_the_command_line_are_one_line(folders, tmp_path, capsys, monkeypatch):  # noqa: F811

@@ -21,6 +21,7 @@ from nscaching.errors import UserError, flag, unknown, user_path
 from nscaching.evaluation.ranking import Progress
 from nscaching.files import check_new_file, replacing, write_tensors
 from nscaching.models import Model, finite
+from nscaching.runs.vectors_csv import read_table, write_csv
 
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
@@ -75,13 +76,14 @@ def vectors_of(model: Model, graph: KnowledgeGraph) -> Vectors:
 def export(
     run: Run, path: str | Path, overwrite: bool = False, progress: Progress | None = None
 ) -> tuple[Path, ...]:
-    """Write the vectors with their names as .safetensors, .npz, .tsv or .parquet.
+    """Write the vectors with their names as .safetensors, .npz, .tsv, .csv or .parquet.
 
     ``progress`` receives (rows done, rows in all). The files are returned.
     """
     target = user_path(path)
     write, _ = FORMATS[_suffix(target)]
-    files: tuple[Path, ...] = text_files(target) if write is write_text else (target,)
+    in_two = write in (write_text, write_csv)
+    files: tuple[Path, ...] = text_files(target) if in_two else (target,)
     for file in files:
         check_new_file(file, flag("to", "path"), overwrite)
     if write is write_parquet:
@@ -231,6 +233,11 @@ def decode(word: str) -> str:
     return "" if word == "%" else unquote(word, errors="strict")
 
 
+def read_csv(path: Path) -> Vectors:
+    (entities, labels, entity), (relations, _, relation) = map(read_table, text_files(path))
+    return Vectors(entities, labels, entity, relations, relation)
+
+
 # Parquet, by pyarrow: columns kind ("entity" or "relation"), name, label, and vector.
 
 
@@ -239,7 +246,7 @@ def _pyarrow() -> ModuleType:
         import pyarrow.compute
         import pyarrow.parquet
     except ImportError:
-        cure = 'pip install "nscaching[parquet]"; .safetensors, .npz and .tsv do without'
+        cure = 'pip install "nscaching[parquet]"; .safetensors, .npz, .tsv and .csv do without'
         raise UserError(f".parquet needs pyarrow: {cure}") from None
     found: ModuleType = pyarrow
     return found
@@ -284,6 +291,7 @@ FORMATS: dict[str, tuple[Callable[..., None], Callable[[Path], Vectors]]] = {
     ".safetensors": (write_safetensors, read_safetensors),
     ".npz": (write_npz, read_npz),
     ".tsv": (write_text, read_text),
+    ".csv": (write_csv, read_csv),
     ".parquet": (write_parquet, read_parquet),
 }
 """How each format is written, (vectors, progress, *files), and read."""

@@ -7,7 +7,8 @@ import json
 import math
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 SECONDS = 40.0  # of any request; slow work gives up earlier and goes on
 FIELDS = 40  # parameters of an address
+MAP, REPORT = (next(v for v in VIEWS if v.name == name) for name in ("map", "report"))
 
 
 class Explorer:
@@ -43,40 +45,39 @@ class Explorer:
         found = [
             Route("/openapi.json", self._document),
             Route("/static/{name}", self._file),
-            Route("/r/{run}/map.svg", self._drawing),
+            Route("/r/{run}/map.svg", self._safely(self._drawing)),
         ]
         for view in VIEWS:
-            found.append(Route("/api" + view.path.rstrip("/"), self._endpoint(view, as_json=True)))
-            if view.name == "report":
-                found.append(Route(view.path, self._report))
-            else:
-                found.append(Route(view.path, self._endpoint(view, as_json=False)))
+            as_json, page = partial(self._answer, view, True), partial(self._answer, view, False)
+            found.append(Route("/api" + view.path.rstrip("/"), self._safely(as_json)))
+            found.append(Route(view.path, self._safely(self._report if view is REPORT else page)))
         return found
 
-    def _endpoint(self, view: View, as_json: bool) -> Any:  # noqa: ANN401
+    def _safely(self, work: Callable[[Request], Awaitable[Response]]) -> Any:  # noqa: ANN401
+        """Return an endpoint that turns whatever goes wrong into a refusal."""
+
         async def answer(request: Request) -> Response:
             try:
-                return await self._answer(view, request, as_json)
-            except Refusal as refusal:
-                return self.refuse(refusal, request.scope)
+                return await asyncio.wait_for(work(request), SECONDS)
+            except Refusal as found:
+                refusal = found
+            except TimeoutError:
+                refusal = Refusal("busy", "the answer takes too long; ask again")
+            except UserError as error:  # such as a model that diverged
+                refusal = Refusal("not_there", self._safe(str(error)))
             except Exception:  # a defect: the traceback is for who runs the service alone
                 traceback.print_exc(file=sys.stderr)
-                internal = Refusal("internal", "a defect of the program; its output says more")
-                return self.refuse(internal, request.scope)
+                refusal = Refusal("internal", "a defect of the program; its output says more")
+            return self.refuse(refusal, request.scope)
 
         return answer
 
-    async def _answer(self, view: View, request: Request, as_json: bool) -> Response:
+    async def _answer(self, view: View, as_json: bool, request: Request) -> Response:
         form = view.form and not as_json
         asked = self.read(view, request.scope, form)
         if form and not _is_asked(asked.values):
             return self._page(view, asked, None)
-        try:
-            data = await asyncio.wait_for(view.work(asked), SECONDS)
-        except TimeoutError:
-            raise Refusal("busy", "the answer takes too long; ask again") from None
-        except UserError as error:  # such as a model that diverged
-            raise Refusal("not_there", self._safe(str(error))) from None
+        data = await view.work(asked)
         return _json_response(data) if as_json else self._page(view, asked, data)
 
     def read(self, view: View, scope: Scope, form: bool = False) -> Asked:
@@ -134,21 +135,12 @@ class Explorer:
         return Response(content, media_type=kind, headers=headers)
 
     async def _report(self, request: Request) -> Response:
-        view = next(view for view in VIEWS if view.name == "report")
-        try:
-            run = self.read(view, request.scope).run
-            content = await run.slowly(("report",), lambda: report.rendered(run), True)
-        except Refusal as refusal:
-            return self.refuse(refusal, request.scope)
-        headers = {"content-security-policy": report.POLICY}
-        return HTMLResponse(content, headers=headers)
+        run = self.read(REPORT, request.scope).run
+        content = await run.slowly(("report",), lambda: report.rendered(run), once=True)
+        return HTMLResponse(content, headers={"content-security-policy": report.POLICY})
 
     async def _drawing(self, request: Request) -> Response:
-        view = next(view for view in VIEWS if view.name == "map")
-        try:
-            drawn = await view.work(self.read(view, request.scope))
-        except Refusal as refusal:
-            return self.refuse(refusal, request.scope)
+        drawn = await MAP.work(self.read(MAP, request.scope))
         content = pages.render("map.svg", data=drawn)
         return Response(content, media_type="image/svg+xml")
 

@@ -12,8 +12,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from markupsafe import escape
 
 from nscaching.data.index import Ids
+from nscaching.data.names import LOCAL
 from nscaching.errors import UserError, user_path
 from nscaching.evaluation.answers import Known, Question, Recall, ask
 from nscaching.probes.files import Snapshots
@@ -111,7 +113,7 @@ class ServedRun:
             what = f"several have the label {shorten(text, 80)!r}: which?"
             raise Refusal("ambiguous_name", what, [show(i) for i in same], kind)
         near = near or names.near(text, MOST_NEAR)
-        same = [i for i in near if fold(text) in (fold(show(i)["name"]), fold(show(i)["label"]))]
+        same = [i for i in near if fold(text) in _called(show(i))]
         if len(same) == 1:
             return same[0]
         what = f"no {kind} is called {shorten(text, 80)!r}"
@@ -228,13 +230,15 @@ class ServedRun:
     def without_paths(self, text: str) -> str:
         """Return text in which no folder of this machine is named."""
         for secret in self._secrets():
-            text = text.replace(secret, Path(secret).name)
+            for written in (secret, str(escape(secret))):
+                text = text.replace(written, Path(secret).name)
         return text
 
     def _secrets(self) -> list[str]:
         source, folder = self.graph.source, self.folder
-        paths = {str(folder), str(folder.absolute()), str(folder.resolve()), str(Path.home())}
-        paths |= {str(p) for p in folder.resolve().parents if len(p.parts) > 2}
+        paths = {str(folder), str(folder.absolute()), str(folder.resolve())}
+        above = {*folder.resolve().parents, Path.home()}
+        paths |= {str(p) for p in above if len(p.parts) > 2}
         given = (source.data, source.labels, self.config.pretrain, self.config.model)
         for one in (*given, self.config.sampler):
             if "/" in one:
@@ -246,6 +250,13 @@ def _named(name: str, label: str, number: int) -> Named:
     """A name that no address can hold is replaced by the number."""
     usable = 0 < len(name) <= LONGEST and name == name.strip()
     return {"name": name if usable else f"#{number}", "label": shorten(label, SHOWN)}
+
+
+def _called(named: Named) -> set[str]:
+    """Return what an entity is called, in no case: name, label, and what follows the last mark."""
+    local = LOCAL.fullmatch(named["name"])
+    name, label = named["name"], named["label"]
+    return {fold(text) for text in (name, label, local[1] if local else name)}
 
 
 def _as_quick(run: Run) -> QuickRun:

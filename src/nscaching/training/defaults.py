@@ -12,7 +12,7 @@ import numpy as np
 
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.errors import UserError
+from nscaching.errors import UserError, counted
 from nscaching.kernels.sizes import FLOAT, INT
 from nscaching.models import MODELS, Form
 from nscaching.registry import Registry
@@ -25,7 +25,7 @@ MODEL = "ComplEx"
 OF_NEGATIVES = {
     "sampler", "margin", "negatives", "n2", "draw", "adversarial", "filter_known", "side",
     "refresh_side", "shared_candidates", "candidate_rows", "candidates", "generator",
-    "generator_lr", "generator_pretrain",
+    "generator_lr", "generator_pretrain", "entropy_bonus",
 }  # fmt: skip
 SOFTMAXES = ("softmax", "1vsall")
 
@@ -163,9 +163,9 @@ def describe(config: TrainConfig) -> str:
     objective = choose_objective(config, MODELS.get(config.model))
     parts = [config.model, f"{objective} loss with {config.sampler}"]
     if objective == "softmax":
-        cached = f"{config.cache.n1} cached and " if config.cache.n1 else ""
-        tail = f"{config.tail:,} random" if config.cache.n1 else f"{config.tail:,}"
-        parts[1] = f"softmax over {cached}{tail} entities"
+        head = config.cache.n1 if SAMPLERS.get(config.sampler).has_cache else 0
+        entities = f"{head} cached and {config.tail:,} random" if head else f"{config.tail:,}"
+        parts[1] = f"softmax over {entities} entities"
     parts += [f"{config.dim} dimensions", f"batch {config.batch_size:,}"]
     parts.append(f"{config.optimizer} {config.lr:g}")
     if config.penalty:
@@ -173,4 +173,4 @@ def describe(config: TrainConfig) -> str:
     if config.scale != 1:
         parts.append(f"scale {config.scale:g}")
     stop = f", stops after {config.patience} validations without a gain" if config.patience else ""
-    return f"{', '.join(parts)}, at most {config.epochs} epochs{stop}"
+    return f"{', '.join(parts)}, at most {counted(config.epochs, 'epoch')}{stop}"

@@ -10,7 +10,7 @@ from nscaching.errors import counted
 
 @dataclass(frozen=True)
 class Export:
-    """Write the vectors with their names: .safetensors, .npz, .tsv (word2vec) or .parquet.
+    """Write the vectors with their names: .safetensors, .npz, .tsv (word2vec), .csv or .parquet.
 
     nscaching export runs/x --to vectors.npz
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -15,6 +16,7 @@ from nscaching.errors import UserError
 
 TOKEN = "NSCACHING_TOKEN"  # noqa: S105  (the name of a variable)
 NEEDED = ("starlette", "threadpoolctl", "uvicorn")
+EVERY = ("0.0.0.0", "::")  # noqa: S104  (all addresses of this machine: no address to ask at)
 LEAST = 12  # characters of a token
 
 
@@ -54,7 +56,7 @@ class Serve:
                 opened = lambda done: bar.show(done, many, "runs")  # noqa: E731
                 runs = open_runs(self.paths, self.trust, opened)
             port = listening.getsockname()[1]
-            app = new_app(runs, self.host, port, token, self.names)
+            app = new_app(runs, self.host, port, token, (self._name, *self.names))
             server.run(app, listening, lambda: self._say(port, token, [run.slug for run in runs]))
         note("ended")
         if any(run.working for run in runs):  # a map may take minutes, and nobody waits for it
@@ -63,8 +65,13 @@ class Serve:
         for run in runs:
             run.close()
 
+    @property
+    def _name(self) -> str:
+        """The name by which others ask."""
+        return socket.gethostname() if self.host in EVERY else self.host
+
     def _say(self, port: int, token: str, runs: list[str]) -> None:
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = f"[{self._name}]" if ":" in self._name else self._name
         if self.json:  # for a program that starts this one
             print_json({"host": self.host, "port": port, "runs": runs, "token": token})
         else:

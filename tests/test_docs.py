@@ -96,3 +96,11 @@ def test_the_version_is_one():
     extras = project["optional-dependencies"]
     whole = set(extras["all"][0].removeprefix("nscaching[").removesuffix("]").split(","))
     assert whole == set(extras) - {"all", "dev", "world"}
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_of_pages_beside_the_site_lead_to_files(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
+    assert links
+    assert [link for link in links if not (ROOT / link).is_file()] == []

@@ -63,7 +63,7 @@ def test_the_program_of_the_page_runs():
     (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names = {}
     exec(compile(program.replace("num_epochs=5", "num_epochs=1"), "pykeen.md", "exec"), names)
-    assert isinstance(names["result"].training_loop.negative_sampler, NSCachingNegativeSampler)
+    assert isinstance(names["result"].training_loop._sampler, NSCachingNegativeSampler)
 
 
 @pytest.mark.parametrize("model", ["TransE", "RotatE", "ConvE", "TransH", "SimplE"])

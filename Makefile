@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types audit lock tests bench fuzz world clean
+.PHONY: demo test lint types audit lock tests docs release bench fuzz world clean
 
 demo: $(READY)
 	@$(BIN)/nscaching demo
@@ -36,6 +36,14 @@ lock: $(READY)  ## after a change of the dependencies in pyproject.toml
 tests: $(READY)
 	$(BIN)/pytest -n 2
 
+docs: $(READY)  ## the site from docs/ and docstrings, in site/; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+release: $(READY)  ## wheel and sdist in dist/, installed and tried in an empty environment each
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python tools/release_check.py
+
 bench: $(READY)  ## seconds per epoch and ranking on this machine
 	$(BIN)/python benchmarks/speed.py
 
@@ -59,5 +67,5 @@ $(READY): pyproject.toml $(wildcard requirements-*.txt)
 	@touch $@
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src -name '*.nb[ci]' -delete  # what Numba compiled

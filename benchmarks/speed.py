@@ -312,8 +312,9 @@ def main() -> None:
     chosen.out.mkdir(parents=True, exist_ok=True)
     target = chosen.out / f"speed-{device.type}.json"
     target.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    plot(results, target.with_suffix(".png"))
-    print(f"\nwritten: {target} and {target.with_suffix('.png').name}")
+    figure = Path("docs/images") / f"speed-{device.type}.png"
+    plot(results, figure)
+    print(f"\nwritten: {target} and {figure}")
 
 
 if __name__ == "__main__":

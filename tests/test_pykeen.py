@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -53,6 +56,14 @@ def run(model="TransE", sampler="nscaching", epochs=2, loop=None, options=None, 
         random_seed=1,
         device="cpu",
     )
+
+
+def test_the_program_of_the_page_runs():
+    page = (Path(__file__).parents[1] / "docs" / "pykeen.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names = {}
+    exec(compile(program.replace("num_epochs=5", "num_epochs=1"), "pykeen.md", "exec"), names)
+    assert isinstance(names["result"].training_loop._sampler, NSCachingNegativeSampler)
 
 
 @pytest.mark.parametrize("model", ["TransE", "RotatE", "ConvE", "TransH", "SimplE"])

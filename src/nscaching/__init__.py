@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nscaching.training.train import resume, train
     from nscaching.tuning import tune
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "KnowledgeGraph", "Listener", "Model", "NegativeCache", "ProbeConfig", "Run", "Sampler",
     "TrainConfig", "UserError", "__version__", "auto", "resume", "settings_for", "train", "tune",

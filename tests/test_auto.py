@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,9 +22,10 @@ from nscaching import Run, UserError, auto, train
 from nscaching.automatic import candidates, journal, plan, search
 from nscaching.automatic.candidates import BASES, Candidate, endless, make_config, neighbours
 from nscaching.automatic.plan import Pace, models, next_step, ranked, share
-from nscaching.automatic.slices import Watch
+from nscaching.automatic.slices import Slice, Watch
 from nscaching.cli.main import main
 from nscaching.errors import Stopped
+from nscaching.training.listener import Stage
 from nscaching.training.trainer import Trainer
 
 PLACE = {"seed": 0, "device": "cpu", "threads": 1}
@@ -118,6 +120,21 @@ def test_the_better_half_trains_on():
     # While time is left, the others are trained to their ends.
     assert all(one.state == "finished" for one in tried)
     assert [step[0] for step in steps[-3:]] == names[3:]
+
+
+def test_the_seconds_of_a_later_slice_are_added(monkeypatch):
+    one = Candidate(1, "ComplEx", {}, 0, 1, 5, make_config(GRAPH, "ComplEx", {}, PLACE))
+    one.seconds = 6.0
+    now = iter([100.0, 103.0, 105.0])
+    clock = SimpleNamespace(spent=0.0, seconds=60.0, left=60.0)
+    piece = Slice(one, 10.0, clock, 0.0, Watch(), lambda _: None)
+    monkeypatch.setattr("nscaching.automatic.slices.time.monotonic", lambda: next(now))
+    seen = []
+    for done in (1, 2):
+        piece.progress(Stage.TRAINING, done, 3)
+        seen.append((one.seconds, piece.stop()))
+    piece.record({"split": "valid", "mrr": 0.5})
+    assert [*seen, (one.seconds, piece.stop())] == [(6.0, False), (9.0, False), (11.0, True)]
 
 
 def test_a_late_starter_is_trained_when_time_is_left():

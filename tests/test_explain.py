@@ -128,7 +128,7 @@ def test_a_rule_is_found_with_its_facts():
     assert json.loads(json.dumps(found)) == found
     assert run.explain("Ada", "from", "Ada")["paths"] == []
     for wrong in (None, ["Germany"], ""):
-        with pytest.raises(UserError, match="needs a whole triple: give one tail"):
+        with pytest.raises(UserError, match="needs a whole triple: tail is missing"):
             run.explain("Ada", "from", wrong)
 
 
@@ -243,7 +243,7 @@ def test_the_verb_explains_and_refuses(tmp_path, capsys):
     assert found["known"] == "train"
     assert [step["relation"] for step in found["paths"][0]["steps"]] == ["r"]
     for words, message in (
-        (["--head", "Red", "--relation", "s"], "needs a whole triple: give one --tail"),
+        (["--head", "Red", "--relation", "s"], "needs a whole triple: --tail is missing"),
         (["--head", "Red", "--relation", "s", "--tail", "Blu"], "unknown entity 'Blu'.*Blue"),
         (["--head", "Red", "--relation", "q", "--tail", "Blue"], "unknown relation 'q'; known: r"),
     ):

@@ -179,6 +179,11 @@ NAN = float("nan")
             r"triples: its columns are from, to; expected head, relation, tail, .*columns=\[",
         ),
         (pd.DataFrame([["a", "r", "b", 1]]), "its columns are 0, 1, 2, 3; expected head"),
+        (
+            pd.DataFrame([["r", "a", "b"]], columns=["Relation", "head", "object"]),
+            "its columns are Relation, head, object; expected head, relation, tail",
+        ),
+        (pd.DataFrame([["b", "r", "a"]], columns=["to", "r", "h"]), "its columns are to, r, h;"),
         (pd.DataFrame([["a", "r", "b"]], columns=list("xxy")), "two columns have the same name"),
         ({"h": ["a"], "r": ["r", "r"], "t": ["b"]}, "its columns are not equally long"),
     ],

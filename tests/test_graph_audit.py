@@ -333,6 +333,20 @@ def test_a_hub_a_blank_node_and_plumbing():
 
 
 @pytest.mark.parametrize(
+    ("test", "said"),
+    [
+        ([(0, 0, 8)], "1 test triple with a name that train has not: a model ranks it by chance"),
+        (
+            [(0, 0, 8), (0, 0, 9)],
+            "2 test triples with a name that train has not: a model ranks these by chance",
+        ),
+    ],
+)
+def test_names_that_training_has_not_are_counted(test, said):
+    assert said in graph_of([(0, 0, 1), (1, 0, 2)], [], test).audit().sentences()
+
+
+@pytest.mark.parametrize(
     ("name", "is_so"),
     [
         ("http://www.w3.org/1999/02/22-rdf-syntax-ns#first", True),

@@ -100,3 +100,10 @@ def test_an_unknown_name_shows_what_there_is():
         graph.entity_id("citi 7")
     with pytest.raises(UserError, match="unknown relation 'far'; known: near"):
         graph.relation_id("far")
+
+
+def test_each_known_name_is_listed_once(ontology):
+    with pytest.raises(UserError) as error:
+        ontology.relation_id("brick:nothing")
+    known = str(error.value).partition("known: ")[2].partition(" (did")[0].split(", ")
+    assert known == [ontology.relation_label(i) for i in range(len(ontology.relations))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -104,6 +105,18 @@ def test_predict_needs_no_pytorch(folder, capsys):
         [sys.executable, "-c", program, *words], capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout) == expected
+
+
+def test_a_run_without_its_calibration_predicts_the_same_probabilities(folder, tmp_path, capsys):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / "calibration.json").unlink()
+    assert open_quickly(copy) is None
+    answers = []
+    for path in (folder, copy):
+        main(["predict", str(path), "--head", "e1", "--relation", "r1", "--json"])
+        answers.append(json.loads(capsys.readouterr().out)["answers"])
+    expected, found = ([row["probability"] for row in rows] for rows in answers)
+    assert found == pytest.approx(expected, abs=1e-5)
 
 
 def test_mapped_arrays_are_the_tensors_of_the_file(tmp_path):

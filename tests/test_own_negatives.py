@@ -209,7 +209,7 @@ def test_a_negative_that_is_known_is_left_out_and_counted(tmp_path, capsys):
     train(graph, out=tmp_path / "run", **TINY)
     main(["classify", str(tmp_path / "run")])
     said = " ".join(capsys.readouterr().out.split())
-    assert "2 negatives test_neg.tsv; 3 more are known triples and left out" in said
+    assert "2 negatives of test_neg.tsv; 3 more are known triples and left out" in said
     assert re.search(r"thresholds: from validation, \d negatives made by seed 2019", said)
 
 

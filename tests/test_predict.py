@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from helpers import all_triples, graph_of, new_model, random_graph
-from nscaching import Run, UserError
+from helpers import TINY, all_triples, graph_of, new_model, random_graph
+from nscaching import Run, UserError, train
+from nscaching.cli.main import main
 from nscaching.evaluation.classify import fit_thresholds, score_triples
 from nscaching.evaluation.labelled import labelled_triples
 from nscaching.models import MODELS
@@ -144,3 +145,13 @@ def test_a_diverged_model(gap):
     asked = {"head": "e1", "relation": "r1", "tail": "e2"} | ({gap: None} if gap else {})
     with pytest.raises(UserError, match="diverged"):
         Run(GRAPH, None, model).predict(**asked)
+
+
+def test_a_query_without_answers_is_one_line(tmp_path, capsys):
+    train(graph_of([(0, 0, 1)]), out=tmp_path / "run", **TINY | {"sampler": "bernoulli"})
+    capsys.readouterr()
+    main(["predict", str(tmp_path / "run"), "--head", "e0", "--relation", "r0"])
+    assert capsys.readouterr().out.splitlines() == [
+        "(e0, r0, ?): no answer is left",
+        "1 known fact left out; --known mark shows it",
+    ]

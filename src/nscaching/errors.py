@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from pathlib import Path
 
 LONGEST = 1000  # characters of a message
+MOST = 20  # known names that an error lists; of more it names the nearest
 FEW = 4  # known names that an error lists without a guess
 DIVERGED = "the model gives scores that are not finite: its training diverged"
 
@@ -60,7 +61,7 @@ def check_bounds(name: str, value: float, least: float, most: float = math.inf) 
         raise UserError(f"{flag(name)} must be {bound}, not {value}")
 
 
-def unknown(kind: str, name: str, known: Iterable[str], most: int = 20) -> UserError:
+def unknown(kind: str, name: str, known: Iterable[str], most: int = MOST) -> UserError:
     """Build the error for an unknown name: all known names, or of more than ``most`` the nearest.
 
     If none is near, it names three, to show what names look like.

@@ -101,7 +101,8 @@ class Audit:
             if repeated := int(flags["repeated"].sum()):
                 said.append(f"{counted(repeated, f'{split} triple')} in an earlier split too")
             if unseen := int((flags["unseen_entity"] | flags["unseen_relation"]).sum()):
-                what = "a name that train has not: a model ranks these by chance"
+                them = "it" if unseen == 1 else "these"
+                what = f"a name that train has not: a model ranks {them} by chance"
                 said.append(f"{counted(unseen, f'{split} triple')} with {what}")
         return [*said, *self._of_names()]
 

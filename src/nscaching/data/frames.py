@@ -18,6 +18,7 @@ Column = Longs | list[str]  # numbers, or names
 Passed = Any  # whatever Python code passes
 
 PARTS = ("head", "relation", "tail")
+PLACES = {name: place for header in HEADERS for place, name in enumerate(header)}
 MISSING_TYPES = ("NAType", "NaTType")  # of pandas; a missing number is NaN
 
 
@@ -64,7 +65,11 @@ def _choose_columns(named: list[Any], what: str, columns: Sequence[Any] | None) 
     else:
         folded = {str(name).strip().casefold(): name for name in named}
         headers = [header for header in sorted(HEADERS) if set(header) <= set(folded)]
-        if len(headers) != 1 and len(named) != 3:
+        # Three columns in another order than their names say would make wrong facts.
+        in_order = len(named) == 3 and all(
+            PLACES.get(text, place) == place for place, text in enumerate(folded)
+        )
+        if len(headers) != 1 and not in_order:
             known = "head, relation, tail, or three columns in this order"
             raise UserError(f"{what}: {has}; expected {known}, or say columns=[…]")
         chosen = [folded[part] for part in headers[0]] if len(headers) == 1 else named

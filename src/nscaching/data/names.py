@@ -11,7 +11,7 @@ import numpy as np
 
 from nscaching.data.index import Ids
 from nscaching.data.prefixes import Prefixes
-from nscaching.errors import UserError, counted, unknown
+from nscaching.errors import MOST, UserError, counted, unknown
 
 CHOICES = 5  # names that an ambiguous text offers
 LOCAL = re.compile(r"[^\s\"]*[/#:]([^\s/#:\"]+)")  # what follows the last mark of a name
@@ -52,7 +52,10 @@ class NameLookup:
                 raise self._question(name, found, how)
             if found:
                 return found[0]
-        raise unknown(self.kind, name, dict.fromkeys([*self._shown, *self.names]))
+        known = dict.fromkeys(self._shown)
+        if len(known) > MOST:  # then only those are named that are near, by label or by name
+            known |= dict.fromkeys(self.names)
+        raise unknown(self.kind, name, known)
 
     def exact(self, name: str | int) -> int | None:
         """Return the id by exact name, label or short form; None: nothing is called so."""

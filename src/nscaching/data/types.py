@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from nscaching.data.index import Ids, Side
+from nscaching.data.index import Ids, Longs, Side
 
 MOST_NEW = 0.1  # chance of a new entity, up to which the known ones go first
 
@@ -24,15 +24,13 @@ class RelationType:
 
     def entities(self, side: Side) -> Ids:
         """Return the entities that stand on a side of the relation, ascending."""
-        return self._heads if side is Side.HEAD else self._tails
+        return self._counted[side][0]
 
     @cached_property
-    def _heads(self) -> Ids:
-        return np.unique(self.triples[:, 0])
-
-    @cached_property
-    def _tails(self) -> Ids:
-        return np.unique(self.triples[:, 2])
+    def _counted(self) -> dict[Side, tuple[Ids, Longs]]:
+        """The entities of each side, ascending, and how many triples each has there."""
+        columns = {Side.HEAD: self.triples[:, 0], Side.TAIL: self.triples[:, 2]}
+        return {side: np.unique(ids, return_counts=True) for side, ids in columns.items()}
 
     def is_closed(self, side: Side) -> bool:
         """Whether a further triple would hardly bring a new entity to a side.
@@ -40,15 +38,8 @@ class RelationType:
         Good and Turing's estimate of that chance: the share of triples whose entity stands there
         once.
         """
-        return self._closed[side]
-
-    @cached_property
-    def _closed(self) -> dict[Side, bool]:
-        found = {}
-        for side, column in ((Side.HEAD, self.triples[:, 0]), (Side.TAIL, self.triples[:, 2])):
-            _, count = np.unique(column, return_counts=True)
-            found[side] = bool((count == 1).sum() <= MOST_NEW * len(column))
-        return found
+        once = (self._counted[side][1] == 1).sum()
+        return bool(once <= MOST_NEW * len(self.triples))
 
     @cached_property
     def may_loop(self) -> bool:

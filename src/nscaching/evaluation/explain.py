@@ -64,7 +64,7 @@ def explain(
     graph = run.graph
     for part, given in zip(PARTS, (head, relation, tail), strict=True):
         if not isinstance(given, str | int | np.integer) or given == "":
-            raise UserError(f"explain needs a whole triple: give one {flag(part)}")
+            raise UserError(f"explain needs a whole triple: {flag(part)} is missing")
     question = Question.read(graph, head, relation, tail)
     triple = question.ids[:, 0]
     score = float(score_triples(run.model, triple[None])[0])

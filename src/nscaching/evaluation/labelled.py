@@ -14,6 +14,7 @@ from nscaching.evaluation.ranking import non_empty, rows_by
 
 # Seed of generated negatives: fixed, so that all runs on a graph are judged by the same triples.
 NEGATIVE_SEED = 2019
+MADE = f"made by seed {NEGATIVE_SEED}"
 
 
 def labelled_triples(graph: KnowledgeGraph, split: str, most: int | None = None) -> Labelled:
@@ -127,4 +128,4 @@ def with_negatives(
             both[-1][column] = random.choice(choice)
     truth = np.arange(len(both)) < len(triples)
     made = np.array(both, dtype=np.int32).reshape(-1, 3)
-    return Labelled(made, truth, f"made by seed {NEGATIVE_SEED}")
+    return Labelled(made, truth, MADE)

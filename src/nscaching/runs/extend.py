@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from nscaching.data.frames import read_columns
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.data.index import Ids, distinct
+from nscaching.data.index import Ids, Side, distinct
 from nscaching.data.load import FORMATS
 from nscaching.data.readers.name_table import NameTable
 from nscaching.data.readers.rdf import RdfReader, is_rdf
@@ -22,7 +22,7 @@ from nscaching.errors import UserError, counted, flag, user_path
 from nscaching.evaluation.answers import known_answers
 from nscaching.evaluation.new_vectors import fit_new
 from nscaching.evaluation.ranking import Queries, rank
-from nscaching.evaluation.ranks import metrics
+from nscaching.evaluation.ranks import Ranks, metrics
 from nscaching.models import Model
 from nscaching.probes import ProbeConfig
 
@@ -96,11 +96,8 @@ def extend(
     history = [record for record in run.history if "split" not in record]
     ranks = None
     if len(graph.test):
-        began = time.perf_counter()
-        ranks = rank(model, Queries(graph, graph.test, device=model.entity.device))
-        found = metrics(np.concatenate([r.resolve("realistic") for r in ranks.values()]))
-        place = {"epoch": run.best_epoch, "split": "test", "trained_seconds": run.train_seconds}
-        history.append({**place, **found, "seconds": time.perf_counter() - began})
+        ranks, record = _rank_test(run, model, graph)
+        history.append(record)
     before = {k: v for k, v in run.record.items() if k != "data_fingerprint"}
     return replace(
         run,
@@ -115,6 +112,17 @@ def extend(
         scores=[],
         snapshots={},
     )
+
+
+def _rank_test(
+    run: Run, model: Model, graph: KnowledgeGraph
+) -> tuple[dict[Side, Ranks], dict[str, Any]]:
+    """Rank the test triples anew; return their ranks, and the record for the history."""
+    began = time.perf_counter()
+    ranks = rank(model, Queries(graph, graph.test, device=model.entity.device))
+    found = metrics(np.concatenate([r.resolve("realistic") for r in ranks.values()]))
+    place = {"epoch": run.best_epoch, "split": "test", "trained_seconds": run.train_seconds}
+    return ranks, {**place, **found, "seconds": time.perf_counter() - began}
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,13 @@ def _negatives(found: dict[str, Any]) -> str:
     left = found["known_negatives_left_out"]
     known = "is a known triple" if left == 1 else "are known triples"
     left_out = f"; {left:,} more {known} and left out" if left else ""
-    return f"{counted(found['false'], 'negative')} {found['negatives']}{left_out}"
+    return f"{counted(found['false'], 'negative')} {_origin(found['negatives'])}{left_out}"
+
+
+def _origin(negatives: str) -> str:
+    from nscaching.evaluation.labelled import MADE
+
+    return negatives if negatives == MADE else f"of {negatives}"
 
 
 def _show_calibration(run: Run, result: dict[str, Any]) -> None:
@@ -187,7 +193,7 @@ def _show_calibration(run: Run, result: dict[str, Any]) -> None:
         means = f"mean probability {best['probability']:.3f}, share right {best['share']:.3f}"
         say(f"the first answer to each: {means}")
     on = result["fitted_on"]
-    say(f"fitted on {on['triples']:,} validation triples, negatives {on['negatives']}")
+    say(f"fitted on {on['triples']:,} validation triples, negatives {_origin(on['negatives'])}")
     own = "relation with a curve of its own", "relations with a curve of their own"
     say(counted(on["relations"], *own))
     say(f"prior, the share of true triples: {result['prior']:.3f}")

@@ -176,8 +176,11 @@ def print_answers(result: dict[str, Any], graph: KnowledgeGraph) -> None:
     if any(others):
         headings.append("type")
         rows = [[*row, "other" * other] for row, other in zip(rows, others, strict=True)]
-    print_table(headings, rows)
-    _say_meaning(result)
+    if rows:
+        print_table(headings, rows)
+        _say_meaning(result)
+    else:
+        say(f"{asked(result)}: no answer is left")
     if any(others):
         side = "head" if result["head"] is None else "tail"
         say(f"other: never a {side} of {shorten(result['relation'], SHORT)} in training")

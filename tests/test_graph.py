@@ -264,7 +264,9 @@ def test_a_relation_is_found_exactly_then_without_case(people):
 
 
 def test_unknown_names_come_with_the_nearest(people):
-    with pytest.raises(UserError, match=r"unknown entity 'Ada'; known: Ada Lovelace, Twin, twin, Émile, /m/1, "):
+    with pytest.raises(
+        UserError, match=r"unknown entity 'Ada'; known: Ada Lovelace, Twin, twin, Émile, /m/1, "
+    ):
         people.entity_id("Ada")
     with pytest.raises(UserError, match="unknown relation 'know'; known: knows, Likes, likes"):
         people.relation_id("know")

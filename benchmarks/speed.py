@@ -312,7 +312,7 @@ def main() -> None:
     chosen.out.mkdir(parents=True, exist_ok=True)
     target = chosen.out / f"speed-{device.type}.json"
     target.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    figure = Path("docs/images") / f"speed-{device.type}.png"
+    figure = target.with_suffix(".png")
     plot(results, figure)
     print(f"\nwritten: {target} and {figure}")
 

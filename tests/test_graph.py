@@ -11,8 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nscaching import KnowledgeGraph
+from nscaching.data import sorting
 from nscaching.data.graph import SPLITS, Source
-from nscaching.data.index import Side, distinct
+from nscaching.data.index import Side, answer_index, distinct, head_probability
 from nscaching.errors import UserError
 
 ENTITIES, RELATIONS = 5, 3
@@ -88,6 +89,30 @@ def test_every_training_triple_has_the_key_of_its_query(train, repeats):
             anchor, answer = side.query(head, tail)
             assert index.codes[key] == anchor * RELATIONS + relation
             assert answer in index.answers[index.offsets[key] : index.offsets[key + 1]]
+
+
+@pytest.mark.parametrize(("few", "bits"), [(20, 63), (1 << 20, 13), (20, 12)])
+def test_an_index_made_in_parts_is_the_same(monkeypatch, few, bits):
+    random = np.random.default_rng(few + bits)
+    triples = random.integers((60, 5, 70), size=(500, 3)).astype(np.int32) // (1, 1, 2)
+    triples = np.concatenate([triples, triples[::3]]).astype(np.int32)
+    whole, once = answer_index(triples, 5), distinct(triples)
+    asked = random.integers((70, 5), size=(200, 2)).astype(np.int32).T
+    means, keys = head_probability(whole), {side: whole[side].keys(*asked) for side in Side}
+    parts = []
+    monkeypatch.setattr(sorting, "cores", lambda: 3)
+    monkeypatch.setattr(sorting, "SAMPLE", 50)
+    for name, value in (("FEW", few), ("BITS", bits)):
+        monkeypatch.setattr(sorting, name, value)
+    monkeypatch.setattr("nscaching.data.index.slices", lambda n: sorting.slices(n, few))
+    assert sorting.for_parts(tuple(triples.T), parts.append)
+    assert len(parts) > 1
+    assert np.array_equal(distinct(triples), once)
+    for side, index in answer_index(triples, 5).items():
+        for array in ("codes", "offsets", "answers"):
+            assert np.array_equal(getattr(index, array), getattr(whole[side], array))
+        assert np.array_equal(index.keys(*asked), keys[side])
+    assert np.array_equal(head_probability(whole), means)
 
 
 def test_a_query_of_a_graph_without_triples_has_no_answer():

@@ -12,9 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nscaching import KnowledgeGraph
-from nscaching.data import datasets, load
+from nscaching.data import datasets, splitting
 from nscaching.data.graph import SPLITS, Source
-from nscaching.data.load import split_triples
+from nscaching.data.splitting import split_triples
 from nscaching.errors import UserError
 
 load_graph = KnowledgeGraph.load
@@ -290,7 +290,7 @@ def test_a_split_parts_the_triples_and_asks_for_nothing_unseen(triples, seed, sh
             rest = parts["train"] - {(h, r, t)}
             left = {e for triple in rest for e in (triple[0], triple[2])}
             assert not ({h, t} <= left and r in {triple[1] for triple in rest})
-    with mock.patch.object(load, "COMPILED_FROM", 0):  # by the compiled twin
+    with mock.patch.object(splitting, "COMPILED_FROM", 0):  # by the compiled twin
         again = split_triples(rows, seed, share)
     assert all(splits[name].tolist() == again[name].tolist() for name in SPLITS)
     assert all(part.dtype == np.int32 for part in splits.values())

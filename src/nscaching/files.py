@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # what reads a run need not wait for PyTorch
 
 PARTIAL = ".partial"
 LINE_LIMIT = 64 << 20  # bytes of a line of JSON; a name has at most 16 MiB
+PIECE = 64 << 20  # bytes of a tensor on a GPU that are copied at once
 
 # Names of the number types in safetensors files. NumPy has all of them but bfloat16.
 DTYPES = {
@@ -137,17 +139,16 @@ def save_tensors(
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None) -> None:
-    """Write tensors as safetensors straight into a file.
+    """Write tensors as safetensors straight into a file, from a GPU piece by piece.
 
     The library's own writer leaves files of random names behind when its process is killed.
     """
-    whole = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
     # The widest numbers first: then every tensor begins at a multiple of its number size.
-    order = sorted(whole, key=lambda name: (-whole[name].element_size(), name))
+    order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     end = 0
     for name in order:
-        tensor = whole[name]
+        tensor = tensors[name]
         begin, end = end, end + tensor.nbytes
         dtype = str(tensor.dtype).removeprefix("torch.")
         header[name] = {"dtype": DTYPES[dtype], "shape": list(tensor.shape)}
@@ -157,16 +158,27 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in order:
-            file.write(raw_bytes(whole[name]))
+            for piece in pieces(tensors[name]):
+                file.write(piece)
 
 
-def raw_bytes(tensor: Tensor) -> memoryview:
-    """Return the bytes of a contiguous tensor, without a copy."""
+def pieces(tensor: Tensor) -> Iterator[memoryview]:
+    """Yield the bytes of a tensor; without a copy those of a contiguous tensor in memory."""
     import torch
 
-    if not tensor.numel():
-        return memoryview(b"")
-    return tensor.reshape(-1).view(torch.uint8).numpy().data
+    for piece in tensor.detach().contiguous().view(-1).split(PIECE // tensor.element_size()):
+        if piece.numel():
+            yield piece.cpu().view(torch.uint8).numpy().data
+
+
+def link(path: Path, new: Path) -> None:
+    """Give a file a second name, in place of what has that name; or copy where links cannot be."""
+    with replacing(new) as partial:
+        try:
+            partial.hardlink_to(path)
+        except OSError:
+            shutil.copyfile(path, partial)
+            sync(partial)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -16,9 +16,10 @@ from nscaching.audit.relations import relations
 from nscaching.audit.splits import blank_nodes, findings, stand_in
 from nscaching.data.graph import SPLITS, KnowledgeGraph
 from nscaching.data.index import Ids
-from nscaching.data.load import LABELS_FILE, split_triples
+from nscaching.data.load import LABELS_FILE
 from nscaching.data.readers.blocks import CONTROL
 from nscaching.data.readers.table import HEADERS
+from nscaching.data.splitting import split_triples
 from nscaching.errors import UserError, flag, user_path
 
 LONGEST = 1 << 20  # bytes of a name; three of them and their tabs must fit into a line

@@ -2,13 +2,17 @@
 
 from nscaching.cli.progress import when_slow
 from nscaching.cli.tables import note
-from nscaching.data import datasets
+from nscaching.data import datasets, load
 from nscaching.data.graph import SPLITS, KnowledgeGraph
 from nscaching.errors import counted, user_path
 
 
 def load_graph(
-    where: str, labels: str = "", split_seed: int = 0, literals: bool = False
+    where: str,
+    labels: str = "",
+    split_seed: int = 0,
+    literals: bool = False,
+    memory: str = "",
 ) -> KnowledgeGraph:
     known = datasets.find(where)
     with when_slow(f"loading {where}") as bar:
@@ -17,7 +21,7 @@ def load_graph(
                 known.name,
                 lambda file, done, of: bar.show(done, of, f"{file}  {done / 1e6:.1f} MB"),
             )
-        graph = KnowledgeGraph.load(where, labels, split_seed, literals, bar.stage)
+        graph = load.load_graph(where, labels, split_seed, literals, bar.stage, memory, bar.say)
         # Training and ranking need both indices: built here, under the progress bar.
         bar.stage("indexing", 0, 2)
         assert graph.train_keys
@@ -26,11 +30,11 @@ def load_graph(
         return graph
 
 
-def load_data_or_run(where: str) -> KnowledgeGraph:
+def load_data_or_run(where: str, memory: str = "") -> KnowledgeGraph:
     """Load data, or the data that a run folder holds."""
     path = user_path(where)
     if not (path / "vocabulary.json").is_file():
-        return load_graph(where)
+        return load_graph(where, memory=memory)
     from nscaching.runs.folder import RunFolder  # here: it imports PyTorch
 
     folder = RunFolder(path)

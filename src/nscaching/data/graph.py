@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from nscaching.data.checks import SPLITS as SPLITS
+from nscaching.data.checks import CheckedSplits, check_splits
 from nscaching.data.frames import read_columns
-from nscaching.data.index import AnswerIndex, Ids, Side, answer_index, distinct, head_probability
-from nscaching.data.names import NameLookup, refuse_repeats, unseen_notes
+from nscaching.data.index import AnswerIndex, Ids, Side, answer_index, head_probability
+from nscaching.data.mapped_names import MappedNames
+from nscaching.data.names import NameLookup, refuse_repeats
 from nscaching.data.prefixes import Prefixes
-from nscaching.errors import UserError, counted, unknown
+from nscaching.errors import counted, unknown
 
 if TYPE_CHECKING:
     from nscaching.audit import Audit
 
-SPLITS = ("train", "valid", "test")
 MAPPING_CLASSES = ("1-1", "1-N", "N-1", "N-N", "unseen")
 
 
@@ -53,7 +55,7 @@ class KnowledgeGraph:
     dropped duplicates, unseen entities and the like.
     """
 
-    entities: list[str]
+    entities: Sequence[str]  # a list, or mapped names
     relations: list[str]
     train: Ids
     valid: Ids
@@ -75,17 +77,19 @@ class KnowledgeGraph:
         split_seed: int = 0,
         literals: bool = False,
         progress: Callable[[str, int, int], None] | None = None,
+        memory: str = "",
     ) -> KnowledgeGraph:
         """Load a known data set by name, a folder with train/valid/test, or one file of triples.
 
         ``labels`` names a file of (entity, label) lines; without it, an ``entity_labels.tsv``
         beside the data is used. A single file is split 90/5/5 by ``split_seed``. With ``literals``
         the literals of RDF files are entities too. ``progress`` is called with (the task, bytes
-        done, bytes in all).
+        done, bytes in all). Tables that take more than ``memory``, such as "4GiB", to read are
+        read through DuckDB, and their arrays are kept for the next call.
         """
         from nscaching.data.load import load_graph
 
-        return load_graph(where, labels, split_seed, literals, progress)
+        return load_graph(where, labels, split_seed, literals, progress, memory)
 
     @classmethod
     def from_triples(
@@ -120,32 +124,23 @@ class KnowledgeGraph:
 
     @classmethod
     def from_arrays(
-        cls, entities: list[str], relations: list[str], splits: dict[str, Ids], **rest: object
+        cls,
+        entities: Sequence[str],
+        relations: list[str],
+        splits: dict[str, Ids],
+        checked: CheckedSplits | None = None,
+        **rest: object,
     ) -> KnowledgeGraph:
-        """Build a graph from id arrays [n, 3]; repeats in a split are dropped and noted."""
-        refuse_repeats(entities, relations)
-        notes: list[str] = []
-        clean: dict[str, Ids] = {}
-        repeats: dict[str, int] = {}
-        sizes = np.array([len(entities), len(relations), len(entities)])
-        for split in SPLITS:
-            given = np.asarray(splits.get(split, ())).reshape(-1, 3)
-            if not ((given >= 0) & (given < sizes)).all():
-                raise UserError(f"the {split} split holds ids that are out of range")
-            clean[split] = distinct(given.astype(np.int32))
-            if dropped := len(given) - len(clean[split]):
-                notes.append(f"{counted(dropped, 'duplicate triple')} dropped from {split}")
-                repeats[split] = dropped
-        together = np.concatenate(list(clean.values()))
-        if shared := len(together) - len(distinct(together)):
-            what = counted(shared, "triple of valid/test stands", "triples of valid/test stand")
-            they = "it is" if shared == 1 else "they are"
-            notes.append(f"{what} in another split too; {they} kept")
-        graph = cls(entities, relations, **clean, **rest)  # type: ignore[arg-type]
-        held_out = np.concatenate([graph.valid, graph.test])
-        unseen = unseen_notes(entities, relations, graph.train, held_out)
-        graph.notes = [*graph.notes, *notes, *unseen]
-        graph.repeats = graph.repeats | repeats
+        """Build a graph from id arrays [n, 3]; repeats in a split are dropped and noted.
+
+        ``checked`` is what an earlier check of the splits has found.
+        """
+        if checked is None:
+            refuse_repeats(entities, relations)
+            checked = check_splits(entities, relations, splits)
+        graph = cls(entities, relations, **checked.splits, **rest)  # type: ignore[arg-type]
+        graph.notes = [*graph.notes, *checked.notes]
+        graph.repeats = graph.repeats | checked.repeats
         return graph
 
     def __repr__(self) -> str:
@@ -179,7 +174,7 @@ class KnowledgeGraph:
         return answer_index(np.concatenate([self.split(s) for s in SPLITS]), len(self.relations))
 
     @cached_property
-    def train_keys(self) -> dict[Side, npt.NDArray[np.int64]]:
+    def train_keys(self) -> dict[Side, Ids]:
         """For each training triple, its key: (r, t) on the head side, (h, r) on the tail side."""
         head, relation, tail = self.train.T
         return {
@@ -263,9 +258,12 @@ class KnowledgeGraph:
         sizes = [len(self.entities), len(self.relations), *(len(self.split(s)) for s in SPLITS)]
         digest.update(repr(sizes).encode())
         for names in (self.entities, self.relations):
-            digest.update("\0".join(names).encode() + b"\0")
+            if isinstance(names, MappedNames):
+                digest.update(names.text.data)
+            else:
+                digest.update("\0".join(names).encode() + b"\0")
         for split in SPLITS:
-            digest.update(np.ascontiguousarray(self.split(split)).tobytes())
+            digest.update(np.ascontiguousarray(self.split(split)).reshape(-1).data)
         return digest.hexdigest()[:16]
 
     # Names.

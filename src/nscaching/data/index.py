@@ -10,11 +10,13 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from nscaching.data.sorting import Part, for_parts, fresh, numbered, on_cores, slices
+
 Ids = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 Column = TypeVar("Column")
 
-MOST_CODE = 2**63 - 1
+ROWS = 1 << 20  # of a piece of a long array: what is computed of it takes little memory
 
 
 class Side(enum.Enum):
@@ -43,30 +45,56 @@ class AnswerIndex:
 
     @classmethod
     def build(cls, anchor: Ids, relation: Ids, answer: Ids, relations: int) -> AnswerIndex:
-        code = anchor.astype(np.int64) * relations + relation
-        size = int(answer.max(initial=0)) + 1
-        numbered = _join(code, answer, size)
-        code.sort()
-        code, answers = np.divmod(code[_fresh(code)], size)
-        starts = np.flatnonzero(_fresh(code))
-        offsets = np.append(starts, len(code)).astype(np.int64)
-        codes = code[starts] if numbered is None else numbered
-        return cls(relations, codes, offsets, answers.astype(np.int32))
+        def part_of(part: Part) -> tuple[Longs, Longs, Ids]:
+            """Return codes, where the answers of each begin, and the answers of one part."""
+            code = part.codes
+            code.sort()
+            if not (once := fresh(code)).all():
+                code = code[once]
+            answers = part.third(code)
+            query = part.cut(code)
+            starts = np.flatnonzero(fresh(query))
+            anchors, own = part.first_and_second(query[starts])
+            anchors *= relations
+            anchors += own
+            return anchors, starts, answers
+
+        parts = for_parts((anchor, relation, answer), part_of)
+        if parts is None:  # ids so large that only their numbers fit
+            names, (anchor, relation, answer) = zip(
+                *map(numbered, (anchor, relation, answer)), strict=True
+            )
+            index = cls.build(anchor, relation, answer, len(names[1]))
+            anchors, own = np.divmod(index.codes, len(names[1]))
+            codes = names[0][anchors].astype(np.int64) * relations + names[1][own]
+            return cls(relations, codes, index.offsets, names[2][index.answers])
+        sizes = np.cumsum([0, *(len(answers) for _, _, answers in parts)])
+        offsets = [starts + begin for (_, starts, _), begin in zip(parts, sizes, strict=False)]
+        return cls(
+            relations,
+            np.concatenate([codes for codes, _, _ in parts]),
+            np.concatenate([*offsets, sizes[-1:]]),
+            np.concatenate([answers for _, _, answers in parts]),
+        )
 
     def __len__(self) -> int:
         return len(self.codes)
 
-    def keys(self, anchor: Ids, relation: Ids) -> Longs:
+    def keys(self, anchor: Ids, relation: Ids) -> Ids:
         """Return the key of each query, −1 where it has no known answer."""
-        code = anchor.astype(np.int64) * self.relations + relation
+        key = np.full(len(anchor), -1, dtype=np.int32)
         if not len(self.codes):
-            return np.full(len(code), -1, dtype=np.int64)
-        order = np.argsort(code)  # searches in ascending order use the CPU's cache
-        code = code[order]
-        place = np.minimum(np.searchsorted(self.codes, code), len(self.codes) - 1)
-        place[self.codes[place] != code] = -1
-        key = np.empty_like(place)
-        key[order] = place
+            return key
+
+        def find(some: slice) -> None:
+            code = anchor[some].astype(np.int64) * self.relations + relation[some]
+            order = np.argsort(code)  # searches in ascending order use the CPU's cache
+            code = code[order]
+            place = np.minimum(np.searchsorted(self.codes, code), len(self.codes) - 1)
+            place[self.codes[place] != code] = -1
+            key[some][order] = place
+
+        on_cores(find, slices(len(anchor)))
         return key
 
     def runs(self, anchor: Ids, relation: Ids) -> tuple[Longs, Longs]:
@@ -89,19 +117,30 @@ class AnswerIndex:
 
     def mean_answers(self) -> npt.NDArray[np.float64]:
         """Return for each relation [|R|] the mean number of answers of its queries."""
-        relation = self.codes % self.relations
-        answers = np.bincount(relation, np.diff(self.offsets), minlength=self.relations)
-        return answers / np.maximum(np.bincount(relation, minlength=self.relations), 1)
+
+        def count(some: slice) -> tuple[Longs, npt.NDArray[np.float64]]:
+            relation: Longs = self.codes[some] % self.relations
+            sizes = self.offsets[some.start + 1 : some.stop + 1] - self.offsets[some]
+            queries: Longs = np.bincount(relation, minlength=self.relations)
+            answers = np.bincount(relation, sizes, minlength=self.relations)
+            return queries, answers.astype(np.float64, copy=False)
+
+        queries, answers = np.zeros(self.relations, np.int64), np.zeros(self.relations)
+        for some_queries, some_answers in on_cores(count, slices(len(self))):
+            queries += some_queries
+            answers += some_answers
+        mean: npt.NDArray[np.float64] = answers / np.maximum(queries, 1)
+        return mean
 
     def pair_codes(self, entities: int) -> Longs:
         """Return key·|E| + answer of every known answer, ascending, for binary search."""
         key = np.repeat(np.arange(len(self)), np.diff(self.offsets))
-        return key * entities + self.answers
+        return key * np.int64(entities) + self.answers
 
 
 def answer_index(triples: Ids, relations: int) -> dict[Side, AnswerIndex]:
     """Index the triples [n, 3] for the queries of both sides."""
-    head, relation, tail = triples.T
+    head, relation, tail = np.ascontiguousarray(triples.T)
     return {
         side: AnswerIndex.build(anchor, relation, answer, relations)
         for side in Side
@@ -116,33 +155,21 @@ def head_probability(index: Mapping[Side, AnswerIndex]) -> npt.NDArray[np.float6
     return np.divide(tph, total, out=np.full_like(tph, 0.5), where=total > 0)
 
 
-def _fresh(ordered: Longs) -> npt.NDArray[np.bool_]:
-    """Return for each number whether it differs from the number before."""
-    fresh = np.ones(len(ordered), dtype=bool)
-    np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
-    return fresh
-
-
-def _join(code: Longs, answer: Ids, size: int) -> Longs | None:
-    """Make each code code·size + answer, in place: NumPy sorts these ten times as fast as pairs.
-
-    Codes and answers are not negative, and answers are below ``size``. Where int64 is too small,
-    the codes are numbered first, in ascending order; returns the distinct codes then.
-    """
-    distinct_codes = None
-    if (int(code.max(initial=0)) + 1) * size > MOST_CODE:
-        distinct_codes, code[:] = np.unique(code, return_inverse=True)
-    code *= size
-    code += answer
-    return distinct_codes
-
-
 def distinct(triples: Ids) -> Ids:
     """Drop repeated rows, keeping the order of first occurrence."""
-    head, relation, tail = triples.T
-    code = head.astype(np.int64) * (int(relation.max(initial=0)) + 1) + relation
-    _join(code, tail, int(tail.max(initial=0)) + 1)
-    if _fresh(np.sort(code)).all():  # as is usual: a sort alone is fast
-        return triples
-    first = np.unique(code, return_index=True)[1]
-    return triples[np.sort(first)]
+
+    def repeated(part: Part) -> Longs | None:
+        """Return the rows of one part that repeat an earlier row; None: there are none."""
+        if fresh(np.sort(part.codes)).all():  # as is usual: a sort alone is fast
+            return None
+        again = np.ones(len(part.codes), dtype=bool)
+        again[np.unique(part.codes, return_index=True)[1]] = False
+        return np.flatnonzero(again) if part.rows is None else part.rows[again]
+
+    columns = tuple(triples.T)
+    parts = for_parts(columns, repeated)
+    if parts is None:
+        parts = for_parts([numbered(column)[1] for column in columns], repeated)
+    assert parts is not None  # the numbers of rows in memory fit
+    found = [rows for rows in parts if rows is not None]
+    return np.delete(triples, np.concatenate(found), axis=0) if found else triples

@@ -1,35 +1,48 @@
 """Load a KnowledgeGraph: by a known name, from a folder of splits, or from a file to split."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nscaching.data import datasets
+from nscaching.data.checks import CheckedSplits
 from nscaching.data.frames import number_splits, read_columns
-from nscaching.data.graph import SPLITS, KnowledgeGraph, Source
-from nscaching.data.index import Ids, distinct
+from nscaching.data.graph import SPLITS, KnowledgeGraph, Labelled, Source
+from nscaching.data.index import Ids
+from nscaching.data.ingest.ingest import Data, Said, ingest, reason_to_ingest
+from nscaching.data.mapped_names import MappedNames
 from nscaching.data.negatives import read_named, read_negatives
 from nscaching.data.readers.blocks import Progress
 from nscaching.data.readers.name_table import NameTable
 from nscaching.data.readers.openke import read_openke_ids, read_openke_labelled, read_openke_names
 from nscaching.data.readers.rdf import RDF_SUFFIXES, RdfReader, is_rdf
 from nscaching.data.readers.table import TABLE_SUFFIXES, file_suffix, read_labels
-from nscaching.errors import UserError, check_bounds, counted, unknown, user_path
+from nscaching.data.splitting import split_noted
+from nscaching.errors import UserError, check_bounds, unknown, user_path
+from nscaching.units import read_bytes
 
 WORLD = Path(__file__).parent / "world"
 LABELS_FILE = "entity_labels.tsv"
 FORMATS = TABLE_SUFFIXES + RDF_SUFFIXES
 NEGATIVES = "_neg", "_negatives"  # ends of the names of files with false triples of a split
-COMPILED_FROM = 1_000_000  # triples; a split of fewer is faster than the import of Numba
 
 
 def load_graph(
-    data: str | Path, labels: str | Path, split_seed: int, literals: bool, progress: Progress | None
+    data: str | Path,
+    labels: str | Path,
+    split_seed: int,
+    literals: bool,
+    progress: Progress | None,
+    memory: str = "",
+    say: Said | None = None,
 ) -> KnowledgeGraph:
+    """Load a graph; ``say`` hears at once what else would become notes of the graph."""
     text = str(data)
     check_bounds("split_seed", split_seed, 0)
+    budget = read_bytes(memory, "memory") if memory else None
     known = datasets.find(text)
     if text.casefold() == "world":
         path, name, source = WORLD, "world", "world"
@@ -46,14 +59,15 @@ def load_graph(
     if path.is_dir() and _find(path, "train2id"):
         parts = _read_ids(path, progress)
     else:
-        parts = _read_names(path, split_seed, literals, progress)
+        found = Data(name, path, *_files_of_names(path), split_seed)
+        parts = _read_names(found, literals, budget, progress, say)
     parts["notes"] += [f"{path} has no {s} file" for s in SPLITS if s not in parts["splits"]]
     given = user_path(labels).resolve() if labels else None
     file = given or (path if path.is_dir() else path.parent) / LABELS_FILE
     if given or file.exists():
-        found = read_labels(file)
-        parts["labels"] |= found
-        if found.keys().isdisjoint(parts["entities"]):
+        readable = read_labels(file)
+        parts["labels"] |= readable
+        if not _labels_any(readable, parts["entities"]):
             parts["notes"].append(f"{file} labels no entity of these data")
     parts["source"] = Source(source, str(given or ""), split_seed, literals)
     return KnowledgeGraph.from_arrays(**parts, name=name)
@@ -63,6 +77,12 @@ def _name(path: Path) -> str:
     """Return the name of a graph: the folder's name, or the file's without suffixes."""
     name = path.name if path.name not in ("", "..") else path.resolve().name
     return name if path.is_dir() else name.split(".")[0] or name
+
+
+def _labels_any(labels: dict[str, str], entities: Sequence[str]) -> bool:
+    if isinstance(entities, MappedNames):
+        return any(name in entities for name in labels)
+    return not labels.keys().isdisjoint(entities)
 
 
 def _find(folder: Path, *stems: str, suffixes: tuple[str, ...] = (".txt",)) -> Path | None:
@@ -109,33 +129,64 @@ def _read_ids(folder: Path, progress: Progress | None) -> dict[str, Any]:
     return parts | {"labels": {}, "notes": rdf.notes}
 
 
+def _files_of_names(path: Path) -> tuple[dict[str, Path], dict[str, Path]]:
+    """Return the file of each split, and of the false triples of a split."""
+    if not path.is_dir():
+        return {"train": path}, {}
+    found = {split: _find(path, split, suffixes=FORMATS) for split in SPLITS}
+    files = {split: file for split, file in found.items() if file}
+    if "train" not in files:
+        names = ", ".join(f"train{suffix}" for suffix in FORMATS)
+        raise UserError(f"{path}: holds no {names} nor train2id.txt (or .gz of it)")
+    return files, _negatives(path)
+
+
 def _read_names(
-    path: Path, split_seed: int, literals: bool, progress: Progress | None
+    data: Data, literals: bool, budget: int | None, progress: Progress | None, say: Said | None
 ) -> dict[str, Any]:
     """Read files of names into the arguments of ``from_arrays``; a single file is split."""
-    files = {"train": path}
-    if path.is_dir():
-        found = {split: _find(path, split, suffixes=FORMATS) for split in SPLITS}
-        files = {split: file for split, file in found.items() if file}
-        if "train" not in files:
-            names = ", ".join(f"train{suffix}" for suffix in FORMATS)
-            raise UserError(f"{path}: holds no {names} nor train2id.txt (or .gz of it)")
+    has_rdf = any(map(is_rdf, data.files().values()))
+    if budget is not None and not has_rdf and (why := reason_to_ingest(data, budget)):
+        return _ingested(data, budget, progress, say, why)
     entities, relations = NameTable(), NameTable()
     rdf = RdfReader(entities, relations, literals)
     notes, repeats = rdf.notes, dict[str, int]()
-    splits = {split: read_named(file, rdf, progress) for split, file in files.items()}
-    given = _negatives(path) if path.is_dir() else {}
-    labelled = {split: read_negatives(file, rdf, progress) for split, file in given.items()}
-    if len(files) == 1:
-        file, triples = files["train"], splits["train"]
-        if progress is not None:
-            progress(f"splitting {file.name}", 0, 1)
-        splits = split_noted(triples, split_seed, file.name, notes, repeats)
-    labels = rdf.labels() if any(map(is_rdf, files.values())) else {}
+    splits = {split: read_named(file, rdf, progress) for split, file in data.splits.items()}
+    labelled = {
+        split: read_negatives(file, rdf, progress) for split, file in data.negatives.items()
+    }
+    if len(data.splits) == 1:
+        splits = _split(data, splits["train"], notes, repeats, progress)
+    labels = rdf.labels() if has_rdf else {}
     prefixes = rdf.prefixes.own
     parts = {"entities": list(entities), "relations": list(relations), "splits": splits}
     parts |= {"labelled": labelled, "repeats": repeats}
     return parts | {"labels": labels, "prefixes": prefixes, "notes": notes}
+
+
+def _split(
+    data: Data, triples: Ids, notes: list[str], repeats: dict[str, int], progress: Progress | None
+) -> dict[str, Ids]:
+    name = data.splits["train"].name
+    return split_noted(triples, data.split_seed, name, notes, repeats, progress)
+
+
+def _ingested(
+    data: Data, budget: int, progress: Progress | None, say: Said | None, why: str
+) -> dict[str, Any]:
+    """Return what ``_read_names`` returns, with the names of entities on the disk."""
+    said: list[str] = []
+    split = partial(_split, data, progress=progress)
+    kept = ingest(data, budget, split, progress, say or said.append, why)
+    given = data.splits if len(data.splits) > 1 else SPLITS
+    checked = CheckedSplits(kept.splits, kept.checked)
+    labelled = {
+        split: Labelled(rows, np.zeros(len(rows), dtype=bool), data.negatives[split].name)
+        for split, rows in kept.labelled.items()
+    }
+    parts = {"entities": kept.entities, "relations": kept.relations, "checked": checked}
+    parts |= {"splits": {split: kept.splits[split] for split in given}, "labelled": labelled}
+    return parts | {"labels": {}, "notes": [*said, *kept.notes], "repeats": kept.repeats}
 
 
 def graph_of_triples(
@@ -160,65 +211,3 @@ def graph_of_triples(
         splits = split_noted(splits["train"], split_seed, "the triples", notes, repeats)
     rest |= {"notes": notes, "repeats": repeats}
     return KnowledgeGraph.from_arrays(entities, relations, splits, **rest)
-
-
-def split_noted(
-    triples: Ids, seed: int, name: str, notes: list[str], repeats: dict[str, int]
-) -> dict[str, Ids]:
-    """Split triples by seed, each once, and note what was done."""
-    once = distinct(triples)
-    if dropped := len(triples) - len(once):
-        notes.append(f"{counted(dropped, 'duplicate triple')} dropped from {name}")
-        repeats[name] = dropped
-    splits = split_triples(once, seed)
-    sizes = " / ".join(f"{len(splits[split]):,}" for split in SPLITS)
-    notes.append(f"split by seed {seed} into train / valid / test: {sizes} triples")
-    return splits
-
-
-def split_triples(triples: Ids, seed: int, share: float = 0.05) -> dict[str, Ids]:
-    """Hold out ``share`` of the triples for valid and as many for test, by seed.
-
-    A triple is held out only while its head, tail and relation still occur in train, so that
-    no unseen name is ranked; a sparse graph may therefore yield fewer than asked.
-    """
-    held_out = np.empty(2 * round(share * len(triples)), np.int64)
-    order = np.random.default_rng(seed).permutation(len(triples))
-    entity_left = np.bincount(triples[:, [0, 2]].ravel())
-    relation_left = np.bincount(triples[:, 1])
-    if len(triples) >= COMPILED_FROM:
-        from numba import njit
-
-        count = njit(cache=True)(hold_out)(triples, order, entity_left, relation_left, held_out)
-    else:
-        lists = order.tolist(), entity_left.tolist(), relation_left.tolist()
-        count = hold_out(triples, *lists, held_out)
-    half = (count + 1) // 2
-    split = np.zeros(len(triples), dtype=np.int8)  # 0, 1, 2: train, valid, test
-    split[held_out[:half]] = 1
-    split[held_out[half:count]] = 2
-    return {name: triples[split == i] for i, name in enumerate(SPLITS)}
-
-
-def hold_out(triples: Ids, order: Any, entity_left: Any, relation_left: Any, held_out: Any) -> int:  # noqa: ANN401
-    """Fill ``held_out`` with rows that may be held out, in ``order``; return how many.
-
-    Takes lists, or arrays when it is compiled.
-    """
-    count = 0
-    for row in order:
-        if count == len(held_out):
-            break
-        head, relation, tail = triples[row]
-        needed = 3 if head == tail else 2  # a loop takes two occurrences of one entity
-        if (
-            entity_left[head] >= needed
-            and entity_left[tail] >= needed
-            and relation_left[relation] >= 2
-        ):
-            entity_left[head] -= 1
-            entity_left[tail] -= 1
-            relation_left[relation] -= 1
-            held_out[count] = row
-            count += 1
-    return count

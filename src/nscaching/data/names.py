@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
 
 import numpy as np
 
 from nscaching.data.index import Ids
+from nscaching.data.mapped_names import MappedNames
 from nscaching.data.prefixes import Prefixes
-from nscaching.errors import MOST, UserError, counted, unknown
+from nscaching.errors import MOST, UserError, unknown
 
+MANY = 1_000_000  # mapped names: of more, only exact names, labels and short forms are found
 CHOICES = 5  # names that an ambiguous text offers
 LOCAL = re.compile(r"[^\s\"]*[/#:]([^\s/#:\"]+)")  # what follows the last mark of a name
 
@@ -27,7 +29,7 @@ class NameLookup:
         self,
         kind: str,
         plural: str,
-        names: list[str],
+        names: Sequence[str],
         labels: Mapping[str, str],
         prefixes: Prefixes,
     ) -> None:
@@ -43,6 +45,8 @@ class NameLookup:
             return self._id_of_number(name)
         if (exact := self.exact(name)) is not None:
             return exact
+        if self._mapped and len(self.names) > MANY:
+            raise unknown_name(self.kind, name, self.names)
         for found, how in (
             (self._folded.get(name.casefold()), "labelled"),
             (self._local.get(name), "called"),
@@ -63,10 +67,10 @@ class NameLookup:
             if not self._are_numbers:
                 return self._id_of_number(name)
             name = str(name)
-        if name in self._ids:
-            return self._ids[name]
-        if (iri := self.prefixes.expand(name)) in self._ids:
-            return self._ids[iri]
+        if (number := self._number(name)) is not None:
+            return number
+        if (number := self._number(self.prefixes.expand(name))) is not None:
+            return number
         labelled = self._labelled.get(name, [])
         if len(labelled) > 1:
             raise self._question(name, labelled, "labelled")
@@ -89,9 +93,9 @@ class NameLookup:
     def _id_of_number(self, number: int) -> int:
         number = int(number)
         if self._are_numbers:
-            if str(number) in self._ids:
-                return self._ids[str(number)]
-            raise unknown(self.kind, str(number), self.names)
+            if (found := self._number(str(number))) is not None:
+                return found
+            raise unknown_name(self.kind, str(number), self.names)
         if not 0 <= number < len(self.names):
             count = f"there are {len(self.names):,} {self.plural}"
             raise UserError(f"{self.kind} {number} is out of range: {count}")
@@ -101,6 +105,13 @@ class NameLookup:
         some = [self.short(self.names[i]) for i in found[:CHOICES]]
         names = ", ".join(some + ["…"] * (len(found) > CHOICES))
         return UserError(f"{len(found)} {self.plural} are {how} {text!r}; say which: {names}")
+
+    @property
+    def _mapped(self) -> MappedNames | None:
+        return self.names if isinstance(self.names, MappedNames) else None
+
+    def _number(self, name: str) -> int | None:
+        return self._mapped.find(name) if self._mapped else self._ids.get(name)
 
     @cached_property
     def _ids(self) -> dict[str, int]:
@@ -116,6 +127,12 @@ class NameLookup:
 
     @cached_property
     def _labelled(self) -> dict[str, list[int]]:
+        if self._mapped:  # what is not labelled is shown by its name or its short form
+            places: dict[str, list[int]] = {}
+            numbers = {name: self._number(name) for name in self.labels}
+            for number, name in sorted((i, name) for name, i in numbers.items() if i is not None):
+                places.setdefault(self.labels[name], []).append(number)
+            return places
         return _places([text] for text in self._shown)
 
     @cached_property
@@ -147,29 +164,17 @@ def _places(texts: Iterable[Iterable[str]]) -> dict[str, list[int]]:
     return places
 
 
-def refuse_repeats(entities: list[str], relations: list[str], where: str = "") -> None:
+def unknown_name(kind: str, name: str, names: Sequence[str], count: int | None = None) -> UserError:
+    """Build the error for a name that none of the first names has; of many, none is called near."""
+    count = len(names) if count is None else count
+    if not isinstance(names, MappedNames) or count <= MANY:
+        return unknown(kind, name, names[:count])
+    some = ", ".join(names[:3])
+    return UserError(f"unknown {kind} {name!r}; {count:,} are known, such as {some}")
+
+
+def refuse_repeats(entities: Sequence[str], relations: list[str], where: str = "") -> None:
     for kind, names in (("entities", entities), ("relations", relations)):
-        if len(set(names)) < len(names):
+        if not isinstance(names, MappedNames) and len(set(names)) < len(names):
             name = next(name for name, count in Counter(names).items() if count > 1)
             raise UserError(f"{where}two {kind} have the same name: {name!r}")
-
-
-def unseen_notes(entities: list[str], relations: list[str], train: Ids, held_out: Ids) -> list[str]:
-    """Return a line on the entities, and one on the relations, that training lacks."""
-    notes = []
-    kinds = (
-        ("entity", "entities", entities, [0, 2]),
-        ("relation", "relations", relations, [1]),
-    )
-    for one, many, names, columns in kinds:
-        seen, asked = np.zeros((2, len(names)), dtype=bool)
-        seen[train[:, columns]] = True
-        asked[held_out[:, columns]] = True
-        unseen = np.flatnonzero(asked & ~seen)
-        if len(unseen):
-            ends = (" of valid/test is", " of valid/test are")
-            what = counted(len(unseen), one + ends[0], many + ends[1])
-            they = "it stays" if len(unseen) == 1 else "they stay"
-            example = repr(names[unseen[0]])
-            notes.append(f"{what} not in train (such as {example}); {they} in the ranking")
-    return notes

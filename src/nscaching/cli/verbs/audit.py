@@ -52,6 +52,9 @@ class Audit:
     """Seed by which a single file is split 90/5/5."""
     literals: bool = False
     """Use the literals of RDF files as entities; else triples with a literal are left out."""
+    memory: str = ""
+    """Memory for reading tables, such as 4GiB: what needs more is read through DuckDB, and its
+    arrays are kept. Empty: no limit."""
     json: Json = False
     csv: Csv = False
 
@@ -62,7 +65,7 @@ class Audit:
         from nscaching.cli.show_audit import audit_rows, show_audit, show_removed
 
         self._check()
-        graph = load_graph(self.where, self.labels, self.split_seed, self.literals)
+        graph = load_graph(self.where, self.labels, self.split_seed, self.literals, self.memory)
         describe_graph(graph)
         for labelled in graph.labelled.values() if self.clean else ():
             note(f"note: --clean does not write the negatives of {labelled.origin}")
@@ -118,6 +121,9 @@ class Relations:
     """
 
     where: WhereOrRun
+    memory: str = ""
+    """Memory for reading tables, such as 4GiB: what needs more is read through DuckDB, and its
+    arrays are kept. Empty: no limit."""
     json: Json = False
     csv: Csv = False
 
@@ -127,7 +133,7 @@ class Relations:
         from nscaching.cli.progress import when_slow
 
         one_form(self.json, self.csv)
-        graph = load_data_or_run(self.where)
+        graph = load_data_or_run(self.where, self.memory)
         with when_slow(f"comparing the relations of {graph.name}") as bar:
             found = list_relations(graph, bar.stage)
         if self.json:
@@ -162,6 +168,9 @@ class Entities:
     pattern: Pattern = ""
     top: int = 20
     """How many."""
+    memory: str = ""
+    """Memory for reading tables, such as 4GiB: what needs more is read through DuckDB, and its
+    arrays are kept. Empty: no limit."""
     json: Json = False
     csv: Csv = False
 
@@ -170,7 +179,7 @@ class Entities:
         from nscaching.cli.loading import load_data_or_run
 
         one_form(self.json, self.csv)
-        graph = load_data_or_run(self.where)
+        graph = load_data_or_run(self.where, self.memory)
         found = find_entities(graph, self.pattern, self.top)
         if self.json:
             print_json({"graph": graph.name, **found})

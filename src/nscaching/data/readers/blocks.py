@@ -54,6 +54,17 @@ def read_blocks(path: Path, progress: Progress | None = None) -> Blocks:
         yield number, rest
 
 
+def stepping(progress: Progress | None, what: str, steps: int) -> Callable[[], None]:
+    """Return a function to call at the begin of each of some steps of a task."""
+    numbers = itertools.count()
+
+    def step() -> None:
+        if progress is not None:
+            progress(what, next(numbers), steps)
+
+    return step
+
+
 def lines_of(path: Path, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, str]]:
     """Yield (line number, text) of every line of some blocks; blank lines in a row are one text.
 

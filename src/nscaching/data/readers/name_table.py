@@ -61,7 +61,7 @@ def _by_dict(names: bytes, entities: NameTable, relations: NameTable) -> Ids:
 
 
 def _by_bulk(names: bytes, entities: "BulkNames", relations: "BulkNames") -> Ids:
-    data, *columns = _bounds(names)
+    data, *columns = bounds_of(names)
     bounds = np.stack(columns).reshape(2, -1, 3)
     ids = np.empty((bounds.shape[1], 3), np.int32)
     ids[:, 1] = relations.number(data, *bounds[:, :, 1].copy())
@@ -69,7 +69,7 @@ def _by_bulk(names: bytes, entities: "BulkNames", relations: "BulkNames") -> Ids
     return ids
 
 
-def _bounds(names: bytes) -> tuple[Bytes, Longs, Longs]:
+def bounds_of(names: bytes) -> tuple[Bytes, Longs, Longs]:
     """Return the bytes, and where each name begins and ends, its END included."""
     data = np.frombuffer(names, np.uint8)
     end = np.flatnonzero(data == ord(END)) + 1
@@ -89,7 +89,7 @@ class BulkNames:
         self.slots: Longs = np.full(1 << 12, -1)
         self.ends = np.zeros(1, np.int64)
         self.pool = np.zeros(1, np.uint8)
-        self.number(*_bounds(joined(table)))
+        self.number(*bounds_of(joined(table)))
 
     def number(self, data: Bytes, start: Longs, end: Longs) -> Ids:
         from nscaching.data.readers.name_loops import number
@@ -98,6 +98,7 @@ class BulkNames:
         _grow(self.pool, int(self.ends[self.count] + (end - start).sum()))
         _grow(self.ends, most + 1)
         if 2 * most > len(self.slots):
+            self.slots = np.empty(0, np.int64)  # the old slots make room for the new ones
             self.slots = np.full(1 << (2 * most).bit_length(), -1)
             # The names of the pool get the numbers and the places that they have.
             bounds = self.ends[: self.count], self.ends[1 : self.count + 1]
@@ -106,6 +107,11 @@ class BulkNames:
         ids: Ids
         self.count, ids = number(data, start, end, *state)
         return ids
+
+    def needs(self, more: int) -> int:
+        """Return the bytes that the table takes with as many more names, their text aside."""
+        slots = max(len(self.slots), 1 << (2 * (self.count + more)).bit_length())
+        return 8 * slots + self.ends.nbytes + self.pool.nbytes
 
     def flush(self) -> None:
         first = len(self.table)

@@ -48,7 +48,12 @@ def read_triples(
     notes: list[str],
     progress: Progress | None = None,
 ) -> Ids:
-    """Read ``head relation tail`` lines into ids [n, 3], adding new names to the tables.
+    """Read ``head relation tail`` lines into ids [n, 3], adding new names to the tables."""
+    return number_triples(triple_names(path, notes, progress), entities, relations)
+
+
+def triple_names(path: Path, notes: list[str], progress: Progress | None = None) -> Iterator[bytes]:
+    """Yield the names of ``head relation tail`` lines in pieces, each name ended by END.
 
     The first line decides whether tabs, commas or spaces separate the names. A first line such as
     "head, relation, tail" is a header: the reader skips the line and adds a note.
@@ -63,10 +68,12 @@ def read_triples(
             else _plain_names(path, _split_plain(path, block, separator))
             for block in blocks
         )
-    found = number_triples(pieces, entities, relations)
-    if not len(found):
+    empty = True
+    for piece in pieces:
+        empty = False
+        yield piece
+    if empty:
         raise UserError(f"{path}: the file holds no triples")
-    return found
 
 
 def read_numbered(path: Path) -> list[tuple[int, list[str]]]:

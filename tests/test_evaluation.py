@@ -198,17 +198,19 @@ def test_a_chunk_of_a_model_without_a_form(monkeypatch):
 def test_no_more_queries_at_once_than_a_chunk():
     graph = random_graph(test=11)
     model = new_model("DistMult", 12, 3)
-    asked, score_all = [], model.score_all
-    model.score_all = lambda side, anchor, *rest: (
-        asked.append(len(anchor)) or score_all(side, anchor, *rest)
+    asked, score_shared = [], model.score_shared
+    model.score_shared = lambda side, anchor, relation, entities, *rest: (
+        asked.append((len(anchor), len(entities)))
+        or score_shared(side, anchor, relation, entities, *rest)
     )
     heard = []
     budget = 4 * 12 * SCORE_BYTES
     rank(
         model, Queries(graph, graph.test), budget=budget, progress=lambda *done: heard.append(done)
     )
-    assert asked == [4, 4, 3, 4, 4, 3]
-    assert heard == [(4, 22), (8, 22), (11, 22), (15, 22), (19, 22), (22, 22)]
+    # The answers, then two parts of the entities: the tile is as square as it can be.
+    assert asked == ([(6, 8)] * 3 + [(5, 8)] * 3) * 2
+    assert heard == [(6, 22), (11, 22), (17, 22), (22, 22)]
 
 
 @pytest.mark.parametrize("name", MODELS.names())

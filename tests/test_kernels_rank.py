@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -22,6 +24,7 @@ from helpers import (
 from nscaching.data.index import Side
 from nscaching.evaluation.ranking import Queries, rank
 from nscaching.kernels import Kernels, Known
+from nscaching.kernels.standing import Asked
 from nscaching.models import MODULI
 
 sides = pytest.mark.parametrize("side", list(Side))
@@ -165,6 +168,70 @@ def test_counts_of_what_is_not_finite(twin, case):
         got = kernels.count(scores.clone(), answer, known)
         assert torch.equal(got[2], expected[2])
         assert torch.equal(got[:, fair], expected[:, fair])
+
+
+@for_twins(60, case=counts([*FEW, np.nan, np.inf]), first=st.integers(0, 12))
+def test_counts_of_a_part(twin, case, first):
+    """A part of the entities counts as if all others were known."""
+    scores, answer, known = case
+    fair = scores.gather(1, answer.unsqueeze(1)).isfinite()[:, 0]
+    target, entities = scores.gather(1, answer.unsqueeze(1)).squeeze(1), scores.shape[1]
+    cuts = sorted({0, min(first, entities), entities})
+    if known is not None:
+        runs = [
+            known.answers[a:b].sort().values for a, b in zip(known.start, known.end, strict=True)
+        ]
+        sizes = torch.tensor([len(run) for run in runs])
+        end = sizes.cumsum(0)
+        known = Known(end - sizes, end, torch.cat([*runs, torch.zeros(1, dtype=torch.int32)]))
+        places = known.cut(torch.tensor(cuts))
+        for i, run in enumerate(runs):
+            found = [int(known.start[i]) + int((run < cut).sum()) for cut in cuts]
+            assert places[i].tolist() == found
+    for kernels in (Kernels(), new_kernels(twin)):
+        total = torch.zeros(3, len(scores), dtype=torch.int64)
+        for number, (begin, end) in enumerate(pairwise(cuts)):
+            ends = (places[:, at].contiguous() for at in (number, number + 1)) if known else ()
+            here = known and Known(*ends, known.answers)
+            part = scores[:, begin:end].contiguous().clone()
+            total += kernels.count(part, answer, here, target, begin)
+        assert torch.equal(total[:, fair], plain_count(scores, answer, known)[:, fair])
+
+
+@twins
+@sides
+@models
+def test_entities_in_parts_stand_as_all_at_once(twin, side, name):
+    """With vectors twice in the table, far from each other: equal scores are equal bit for bit."""
+    random, entities, n = np.random.default_rng(1), 40, 5
+    model = new_model(name, entities, 3, 4)
+    with torch.no_grad():
+        for table in model.parameters():
+            if len(table) == entities:
+                table[20:] = table[:20]
+    answer = torch.from_numpy(random.integers(entities, size=n))
+    anchor, relation = torch.arange(n), torch.arange(n) % 3
+    runs = [np.sort(random.choice(entities, 10 * (i % 2), replace=False)) for i in range(n)]
+    ends = torch.tensor([0, *map(len, runs)]).cumsum(0)
+    known = Known(ends[:-1], ends[1:], torch.from_numpy(np.concatenate(runs)).int())
+    kernels, plain = new_kernels(twin), Kernels()
+    with torch.no_grad():
+        for some in (None, known):
+            scores = kernels.score_all(model, side, anchor, relation)
+            whole = plain.count(scores, answer, some)
+            asked = Asked(anchor, relation, answer, some)
+            assert whole[1].sum() >= n - 3  # nearly all have a twin that is not known
+            for width in (16, 40):
+                assert torch.equal(kernels.stand(model, side, asked, width), whole)
+                assert torch.equal(plain.stand(model, side, asked, width)[1], whole[1])
+
+
+def test_a_tile_of_a_large_graph_is_no_stripe():
+    model = new_model("DistMult", 9, 3)
+    for entities, queries, width in ((14_541, 2307, 14_541), (4_600_000, 1024, 32_768)):
+        model.entities = entities
+        tile = Kernels().tile(model, 512 << 20)
+        assert tile == (queries, width, True)
 
 
 def quantised(name, graph, seed, dim=6):

@@ -19,6 +19,7 @@ from nscaching.evaluation.shortlist import Evidence, Scores, candidates
 MOST_QUERIES = 1000  # of each gap
 MOST_SCORES = 50_000_000  # of each gap, as far as LEAST_QUERIES allow
 LEAST_QUERIES = 200
+MOST_OF_ALL = 2_000_000_000  # scores of each gap: of 86 million entities, a query takes seconds
 TOP = 10  # answers of a query
 LEAST = 10  # right answers, and wrong ones
 RIDGE = 1.0
@@ -72,6 +73,7 @@ def judged_answers(
     asked = distinct(asked)
     width = len(graph.relations if gap == 1 else graph.entities)
     count = max(LEAST_QUERIES, min(MOST_QUERIES, MOST_SCORES // width))
+    count = min(count, max(1, MOST_OF_ALL // width))
     asked = asked[np.sort(np.random.default_rng(seed).permutation(len(asked))[:count])]
     parts = list(_judge(scores, graph, split, gap, asked)) if len(asked) else []
     if not parts:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,8 @@ from nscaching.data.index import AnswerIndex, Ids, Side
 from nscaching.errors import DIVERGED, Diverged, UserError
 from nscaching.evaluation.chunks import Chunks
 from nscaching.evaluation.ranks import Floats, Ranks, Ties, metrics
-from nscaching.kernels import Kernels, Known, choose_kernels
+from nscaching.kernels import SCORE_BYTES, Kernels, Known, choose_kernels
+from nscaching.kernels.standing import Asked as Standing
 from nscaching.models import Model, finite
 
 Device = torch.device | str
@@ -24,9 +24,6 @@ Rows = npt.NDArray[np.intp]
 
 BUDGET = 512 << 20  # bytes for the scores of one chunk of queries, temporaries included
 PIECE = 65536  # triples or entities whose rows are gathered at once
-# Peak bytes per query and entity, for forms that score relation by relation: the scores of each
-# relation (4), joined (4), in the order of the queries (4), and times a weight (4).
-SCORE_BYTES = 16
 
 
 def chunk_size(model: Model, budget: int = BUDGET) -> int:
@@ -88,7 +85,8 @@ def rank(
 ) -> dict[Side, Ranks]:
     """Rank the true head and the true tail of each triple among all entities."""
     kernels = kernels or choose_kernels("auto", model.entity.device)
-    chunks = Chunks(min(chunk_size(model, budget), queries.most))
+    tile = kernels.tile(model, budget)
+    chunks = Chunks(min(tile.queries, queries.most))
     ranks: dict[Side, Ranks] = {}
     place = np.argsort(queries.order)
 
@@ -97,8 +95,11 @@ def rank(
             progress(len(ranks) * of + done, 2 * of)
 
     for side, asked in queries.sides.items():
-        score = partial(kernels.score_all, model, side)
-        found = rank_among(score, asked, chunks, report, kernels)
+
+        def count(some: Standing, side: Side = side) -> Tensor:
+            return kernels.stand(model, side, some, tile.entities)
+
+        found = _ranks(count, asked, chunks, report)
         ranks[side] = Ranks(found.optimistic[place], found.pessimistic[place])
     queries.most = chunks.size
     return ranks
@@ -117,15 +118,30 @@ def rank_among(
     ``score`` returns the scores [some, candidates] of some queries, given their two ids. Known
     answers other than the true one do not count.
     """
-    kernels, known, total = kernels or Kernels(), asked.known, len(asked.answer)
+    by = kernels or Kernels()
 
-    def count(some: slice) -> Tensor:
-        others = known and Known(known.start[some], known.end[some], known.answers)
-        scores = score(asked.first[some], asked.second[some])
-        return kernels.count(scores, asked.answer[some], others)
+    def count(some: Standing) -> Tensor:
+        return by.count(score(some.anchor, some.relation), some.answer, some.known)
+
+    return _ranks(count, asked, chunks, progress)
+
+
+def _ranks(
+    count: Callable[[Standing], Tensor],
+    asked: Asked,
+    chunks: Chunks,
+    progress: Progress | None,
+) -> Ranks:
+    """Rank by what ``count`` counts for some queries."""
+    known, total = asked.known, len(asked.answer)
+
+    def work(some: slice) -> Tensor:
+        others = known and known.part(some)
+        ids = asked.first[some], asked.second[some], asked.answer[some]
+        return count(Standing(*ids, others))
 
     parts = []
-    for some, found in chunks.over(total, count):
+    for some, found in chunks.over(total, work):
         parts.append(found)
         if progress is not None:
             progress(some.stop, total)

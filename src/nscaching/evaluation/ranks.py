@@ -32,5 +32,10 @@ class Ranks:
 
 def metrics(ranks: Floats) -> dict[str, float]:
     """Return MRR, MR and Hit@k of some ranks; Hit@k counts rank ≤ k."""
-    found = {"mrr": float(np.mean(1 / ranks)), "mr": float(np.mean(ranks))}
-    return found | {f"hits@{k}": float(np.mean(ranks <= k)) for k in (1, 3, 10)}
+    return {name: float(np.mean(values)) for name, values in figures(ranks).items()}
+
+
+def figures(ranks: Floats) -> dict[str, Floats]:
+    """Return for each rank [n] what the metrics are the means of."""
+    hits = {f"hits@{k}": (ranks <= k).astype(np.float64) for k in (1, 3, 10)}
+    return {"mrr": 1 / ranks, "mr": ranks, **hits}

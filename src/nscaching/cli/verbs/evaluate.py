@@ -31,6 +31,10 @@ class Evaluate(AskTable):
     """Show beside it the ranking in the order of predict: entities of the relation's type first."""
     ties: Literal["realistic", "optimistic", "pessimistic"] = "realistic"
     """How equal scores rank."""
+    candidates: int = 0
+    """Random entities that each answer is ranked among; 0: all entities."""
+    seed: int = 0
+    """Which random entities."""
     memory_mb: int = 512
     """Memory for the scores of one chunk of queries."""
     prior: float | None = None
@@ -49,6 +53,10 @@ class Evaluate(AskTable):
             one = "prior" if self.prior is not None else "write"
             raise UserError(f"{as_flag(one)} goes with --task calibration only")
         options = {"filtered": not self.raw, "ties": self.ties, "budget": self.memory_mb << 20}
+        if self.candidates:
+            options |= {"candidates": self.candidates, "seed": self.seed}
+        elif self.seed:
+            raise UserError("--seed goes with --candidates only")
         with when_slow(f"ranking {self.split}") as bar:
             result = run.evaluate(self.split, self.task, self.typed, progress=bar, **options)
         return {"run": str(run.path), **result}
@@ -62,8 +70,9 @@ class Evaluate(AskTable):
     def _ask_calibration(self, run: Run) -> dict[str, Any]:
         from nscaching.cli.progress import when_slow
 
-        if self.raw or self.ties != "realistic":
-            raise UserError("--raw and --ties are of rankings: --task calibration ranks nothing")
+        if self.raw or self.ties != "realistic" or self.candidates or self.seed:
+            one = "--candidates and --seed" if self.candidates or self.seed else "--raw and --ties"
+            raise UserError(f"{one} are of rankings: --task calibration ranks nothing")
         with when_slow(f"probabilities of {self.split}"):
             result = run.evaluate(self.split, self.task, prior=self.prior)
             if self.write:
@@ -77,6 +86,8 @@ class Evaluate(AskTable):
         mode = "filtered" if result["filtered"] else "raw"
         what = " relations," if self.task == "relations" else ""
         title = f"{run.name}:{what} {result['split']}, {mode}, {result['ties']} ties"
+        if "seed" in result:
+            title += f", among {result['candidates']:,} sampled candidates (seed {result['seed']})"
         first = {"all": result}
         if typed := result.get("typed"):
             first["all, by type"] = typed
@@ -84,9 +95,31 @@ class Evaluate(AskTable):
         first |= result.get("by_class", {})
         headings = {"triples": "triples", **HEADINGS}
         _print_parts(run, title, headings, first, "relations")
+        if "seed" in result:
+            _say_sampled(run, result)
+        elif self.candidates:  # as many as there are entities, or more
+            all_of_them = counted(len(run.graph.entities), "entity", "entities")
+            say(f"the ranking is full: there are {all_of_them}")
         if typed:
             say("by type: the entities that training has on that side of the relation go first")
             say(f"{typed['outside']:,} of {counted(typed['answers'], 'answer')} are not among them")
+
+
+def _say_sampled(run: Run, result: dict[str, Any]) -> None:
+    """Say how sure the figures of a sample are, and what a full ranking would give."""
+    errors, full = result["standard_error"], result["full_ranking"]
+    names = {"mrr": "MRR", "mr": "MR", **{f"hits@{k}": f"Hit@{k}" for k in (1, 3, 10)}}
+    sure = ", ".join(f"{names[n]} ±{e:.4f}" for n, e in errors.items() if e is not None)
+    if sure:
+        say(f"standard errors, if other triples and candidates were drawn: {sure}")
+    each = (len(run.graph.entities) - 1) / result["candidates"]
+    within = f" ±{e:.1f}" if (e := full["mr_standard_error"]) is not None else ""
+    say("sampled ranks are better than full ranks: not to be compared with a full ranking")
+    say(
+        f"full ranking, estimated: MR {full['mr']:,.1f}{within}, MRR between "
+        f"{full['mrr_at_least']:.4f} and {full['mrr_at_most']:.4f}: a candidate stands for "
+        f"{each:,.1f} entities, so the sample does not tell the first places apart"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

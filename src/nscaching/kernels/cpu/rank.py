@@ -96,18 +96,24 @@ def _add_modulus(total, q_re, q_im, transposed, re, im):
 
 
 @njit(**COMPILE)
-def count(begin, end, scores, answer, known_start, known_end, known, out):
-    """Count scores above the answer's, equal to it, and non-finite in rows [begin:end] → [3, n]."""
+def count(begin, end, scores, answer, targets, known_start, known_end, known, first, out):
+    """Count scores above the answer's, equal to it, and non-finite in rows [begin:end] → [3, n].
+
+    Column j is entity first + j.
+    """
     for i in range(begin, end):
-        row, target = scores[i], scores[i, answer[i]]
+        row, target, right = scores[i], targets[i], answer[i] - first
         above, level, wrong = 0, 0, 0
         for e in range(row.size):
             above += row[e] > target
             level += row[e] == target
             wrong += not (abs(row[e]) <= np.float32(3.4028235e38))
-        level -= 1  # the answer itself
+        if 0 <= right < row.size:  # the answer itself
+            above -= row[right] > target
+            level -= row[right] == target
         for o in range(known_start[i], known_end[i]):
-            if known[o] != answer[i]:
-                above -= row[known[o]] > target
-                level -= row[known[o]] == target
+            e = known[o] - first
+            if e != right:
+                above -= row[e] > target
+                level -= row[e] == target
         out[0, i], out[1, i], out[2, i] = above, level, wrong

@@ -6,16 +6,18 @@ import triton.language as tl
 from nscaching import models
 
 MODULI = tl.constexpr(models.MODULI)
+LARGEST = tl.constexpr(3.4028234663852886e38)
 
 
 @triton.jit
-def distances(
-    query, rows, out, n, E,
-    D: tl.constexpr, NORM: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr,
+def measure(
+    query, rows, q, e, n, E, D: tl.constexpr, NORM: tl.constexpr, QUERIES: tl.constexpr,
+    ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Put ‖q − e‖ of a tile of pairs into out [n, E]; query is [D, n] and rows [D, E]."""
-    q = tl.program_id(1) * QUERIES + tl.arange(0, QUERIES)
-    e = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    """Return ‖q − e‖ of queries q and rows e, in any order; query is [D, n] and rows [D, E].
+
+    Products are fused with sums by name, not by the compiler: every kernel gets the same bits.
+    """
     total = tl.zeros([QUERIES, ROWS], tl.float32)
     query += q
     rows += e
@@ -27,17 +29,95 @@ def distances(
         if NORM == MODULI:
             of_query = tl.load(query + far * n, q < n, 0.0)[:, None]
             imaginary = of_query - tl.load(rows + far * E, e < E, 0.0)[None, :]
-            total += tl.sqrt(difference * difference + imaginary * imaginary)
+            total += tl.sqrt(tl.fma(difference, difference, imaginary * imaginary))
         elif NORM == 1:
             total += tl.abs(difference)
         else:
-            total += difference * difference
+            total = tl.fma(difference, difference, total)
         query += n
         rows += E
     if NORM == 2:
         total = tl.sqrt(total)
+    return total
+
+
+@triton.jit
+def distances(
+    query, rows, out, n, E,
+    D: tl.constexpr, NORM: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Put ‖q − e‖ of a tile of pairs into out [n, E]; query is [D, n] and rows [D, E]."""
+    q = tl.program_id(1) * QUERIES + tl.arange(0, QUERIES)
+    e = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    total = measure(query, rows, q, e, n, E, D, NORM, QUERIES, ROWS)
     at = q.to(tl.int64)[:, None] * E + e[None, :]
     tl.store(out + at, total, (q < n)[:, None] & (e < E)[None, :])
+
+
+@triton.jit
+def own_score(
+    query, rows, weight, out, n, E, D: tl.constexpr, NORM: tl.constexpr, HAS_WEIGHT: tl.constexpr
+):
+    """Put the score of query i and row i into out [n]."""
+    i = tl.program_id(0) + tl.arange(0, 1)
+    score = -measure(query, rows, i, i, n, E, D, NORM, 1, 1)
+    if HAS_WEIGHT:
+        score *= tl.load(weight + i)[:, None]
+    tl.store(out + i[:, None], score)
+
+
+@triton.jit
+def stand(
+    query, rows, weight, answer, targets, out, n, E, first,
+    D: tl.constexpr, NORM: tl.constexpr, HAS_WEIGHT: tl.constexpr,
+    QUERIES: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Add to out [3, n] what ``count`` counts, of a tile of queries and entities first + e."""
+    # Programs that come together share entities: the rows come from the GPU's cache.
+    tiles = tl.cdiv(n, QUERIES)
+    q = tl.program_id(0) % tiles * QUERIES + tl.arange(0, QUERIES)
+    e = tl.program_id(0) // tiles * ROWS + tl.arange(0, ROWS)
+    score = -measure(query, rows, q, e, n, E, D, NORM, QUERIES, ROWS)
+    if HAS_WEIGHT:
+        score *= tl.load(weight + q, q < n, 0.0)[:, None]
+    target = tl.load(targets + q, q < n, 0.0)[:, None]
+    right = tl.load(answer + q, q < n, 0)[:, None]
+    inside = (e < E)[None, :]
+    other = inside & (first + e[None, :] != right)
+    # The three counts of a row of the tile are summed in one number.
+    found = (other & (score > target)).to(tl.int32)
+    found += (other & (score == target)).to(tl.int32) << 10
+    found += (inside & ((tl.abs(score) <= LARGEST) == 0)).to(tl.int32) << 20
+    sums = tl.sum(found, 1)
+    for kind in tl.static_range(3):
+        counted = (sums >> (10 * kind)) & 1023
+        at = out + kind * n + q
+        tl.atomic_add(at, counted.to(tl.int64), (q < n) & (counted > 0), sem="relaxed")
+
+
+@triton.jit
+def take_known(
+    query, rows, weight, answer, targets, known_start, known_end, known, out, n, E, first,
+    D: tl.constexpr, NORM: tl.constexpr, HAS_WEIGHT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Take what ``stand`` counted of a query's known answers, entities first + e, from out."""
+    i = tl.program_id(0) + tl.arange(0, 1)
+    right = tl.load(answer + i)[:, None]
+    target = tl.load(targets + i)[:, None]
+    begin = tl.load(known_start + tl.program_id(0)) + tl.program_id(1) * BLOCK
+    end = tl.load(known_end + tl.program_id(0))
+    for start in range(begin, end, tl.num_programs(1) * BLOCK):
+        place = start + tl.arange(0, BLOCK)
+        e = tl.load(known + place, place < end, 0) - first
+        e = tl.where(place < end, e, E)  # which is no row
+        score = -measure(query, rows, i, e, n, E, D, NORM, 1, BLOCK)
+        if HAS_WEIGHT:
+            score *= tl.load(weight + i)[:, None]
+        other = (e < E)[None, :] & (first + e[None, :] != right)
+        above = tl.sum((other & (score > target)).to(tl.int64), 1)
+        level = tl.sum((other & (score == target)).to(tl.int64), 1)
+        tl.atomic_add(out + i, -above, above > 0, sem="relaxed")
+        tl.atomic_add(out + n + i, -level, level > 0, sem="relaxed")
 
 
 @triton.jit
@@ -129,28 +209,33 @@ def shifted_distances(
 
 
 @triton.jit
-def count(scores, answer, known_start, known_end, known, out, n, E, BLOCK: tl.constexpr):
-    """Count scores above the answer's, equal to it, and non-finite in one row; out is [3, n]."""
+def count(
+    scores, answer, targets, known_start, known_end, known, out, n, E, begin, BLOCK: tl.constexpr
+):
+    """Count scores above the answer's, equal to it, and non-finite in one row; out is [3, n].
+
+    Column j is entity begin + j.
+    """
     i = tl.program_id(0)
     row = scores + i.to(tl.int64) * E
     lane = tl.arange(0, BLOCK)
-    right = tl.load(answer + i)
-    target = tl.load(row + right)
+    right = tl.load(answer + i) - begin
+    target = tl.load(targets + i)
     above = tl.zeros([BLOCK], tl.int32)
     level = tl.zeros([BLOCK], tl.int32)
     wrong = tl.zeros([BLOCK], tl.int32)
     for start in range(0, E, BLOCK):
         e = start + lane
         score = tl.load(row + e, e < E, float("-inf"))
-        above += ((e < E) & (score > target)).to(tl.int32)
+        above += ((e < E) & (score > target) & (e != right)).to(tl.int32)
         level += ((e < E) & (score == target) & (e != right)).to(tl.int32)
-        finite = tl.abs(score) <= 3.4028234663852886e38
+        finite = tl.abs(score) <= LARGEST
         wrong += ((e < E) & (finite == 0)).to(tl.int32)
     first = tl.load(known_start + i)
     last = tl.load(known_end + i)
     for start in range(first, last, BLOCK):
         inside = start + lane < last
-        e = tl.load(known + start + lane, inside, 0)
+        e = tl.load(known + start + lane, inside, begin) - begin
         score = tl.load(row + e, inside, float("-inf"))
         other = inside & (e != right)
         above -= (other & (score > target)).to(tl.int32)

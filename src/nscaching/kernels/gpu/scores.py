@@ -75,6 +75,7 @@ def scores(
     sign of the relation is +1 for tails and −1 for heads.
     """
     value = tl.zeros([C], tl.float32)
+    a_id, r_id = tl.cast(a_id, tl.int64), tl.cast(r_id, tl.int64)  # times D, more than 32 bits
     a = anchors + a_id * D
     r = relations + r_id * D
     v = directions_given + i * D if KIND == GIVEN else directions + r_id * D

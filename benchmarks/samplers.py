@@ -53,7 +53,7 @@ def measure(graph: KnowledgeGraph, settings: dict[str, Any]) -> dict[str, Any]:
     for epoch, taken in seconds.items():
         trainer.sampler.begin_epoch(epoch)
         began = time.perf_counter()
-        for count, rows in enumerate(trainer.triples.rows(settings["batch_size"])):
+        for count, size in enumerate(trainer.triples.sizes(settings["batch_size"])):
             if cuda:
                 torch.cuda.synchronize()
                 if count == WARM_UP:
@@ -61,7 +61,7 @@ def measure(graph: KnowledgeGraph, settings: dict[str, Any]) -> dict[str, Any]:
                     before = torch.cuda.memory_allocated()
             start = time.perf_counter()
             with torch_threads(trainer.torch_threads):
-                trainer.step(rows)
+                trainer.step(size)
             if cuda:
                 torch.cuda.synchronize()
             taken.append(time.perf_counter() - start)

@@ -29,7 +29,7 @@ from helpers import (
 )
 from nscaching import TrainConfig, UserError
 from nscaching.data.index import Side
-from nscaching.samplers import SAMPLERS, cache, draws
+from nscaching.samplers import SAMPLERS, draws, start
 
 GRAPH = random_graph()
 DRAWING = [name for name in SAMPLERS.names() if name != "none"]
@@ -375,7 +375,7 @@ def test_cache_larger_than_the_graph():
 @sides
 @pytest.mark.parametrize("filter_known", [False, True])
 def test_filling_piece_by_piece(side, filter_known, monkeypatch):
-    monkeypatch.setattr(cache, "FILL_ROWS", 7)
+    monkeypatch.setattr(start, "FILL_ROWS", 7)
     monkeypatch.setattr(draws, "CHOICE_PAIRS", 30)
     made = new_sampler(GRAPH, n1=9, filter_known=filter_known)
     index = GRAPH.train_index[side]

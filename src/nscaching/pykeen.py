@@ -73,8 +73,12 @@ class NSCachingNegativeSampler(NegativeSampler):
             )
         (h, r, t), k = positive_batch.reshape(-1, 3).T, self.num_negs_per_pos
         with self.score:
+            # A row that another query left behind is first made the query's own.
+            if first := bool(self.cache.shared) and self.cache.settings.refresh_side == "both":
+                self.cache.refresh(h, r, t, self.score)
             negatives = self.cache.sample(h, r, t, k, self.score)
-            self.cache.refresh(h, r, t, self.score)
+            if not first:
+                self.cache.refresh(h, r, t, self.score)
         relation = r.to(negatives.head.device).unsqueeze(1).expand_as(negatives.head)
         drawn = torch.stack([negatives.head, relation, negatives.tail], dim=2)
         return drawn.to(positive_batch.device).view(*positive_batch.shape[:-1], k, 3)

@@ -29,8 +29,17 @@ class CacheSettings:
     """Whether all keys of a batch and side share the fresh candidates (nscaching)."""
     candidate_rows: Literal["float32", "bfloat16"] = "float32"
     """Precision of the entity rows that a refresh scores (nscaching)."""
+    near: int = 0
+    """Entities that random walks of one or two steps from the anchor of a query find in the
+    graph, beside the cached ones, in each step (nscaching with softmax)."""
     candidates: Literal["set", "slots"] = "set"
     """Candidates as a set, each entity once (the paper), or as slots with repeats (its code)."""
+    cache_memory: str | None = None
+    """Budget of the caches, such as 8GiB, or 25% of a row for each query: the most visited queries
+    keep their own rows, the others of a relation share; None: no budget (nscaching)."""
+    cache_place: Literal["auto", "device", "host", "disk"] = "auto"
+    """Where the caches lie: on the device, in host memory or in a file; auto: on the device, or in
+    host memory where the GPU's is too small (nscaching)."""
 
 
 @dataclass(frozen=True)

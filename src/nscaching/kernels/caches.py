@@ -10,6 +10,7 @@ from nscaching.data.index import Side
 from nscaching.kernels import random
 from nscaching.kernels.batch import Negatives
 from nscaching.kernels.choose import repeated, select
+from nscaching.kernels.nearby import Nearby
 from nscaching.models import Model
 from nscaching.settings import CacheSettings
 
@@ -25,6 +26,10 @@ class CacheSide:
     ids: Tensor  # int32 [keys, N1]
     anchor: Tensor  # [keys]
     relation: Tensor  # [keys]
+    number: Tensor | None = None  # [keys], by which random numbers are drawn; None: by the keys
+
+    def numbers(self, key: Tensor) -> Tensor:
+        return key if self.number is None else self.number[key]
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,10 @@ class CacheAccess:
             found for found in zip(self.sides, self.keys, strict=True) if found[0].side is side
         )
 
+    def numbers(self) -> list[Tensor]:
+        """Return the numbers [B] of the keys of each side, by which random numbers are drawn."""
+        return [side.numbers(key) for side, key in zip(self.sides, self.keys, strict=True)]
+
     def excluded(self, side: Side, key: Tensor, candidates: Tensor) -> Tensor | None:
         """Mark candidates [keys, C] that may not be cached: repeats in a set, known triples."""
         excluded = repeated(candidates) if self.settings.candidates == "set" else None
@@ -58,18 +67,25 @@ class CacheAccess:
 class Rivals:
     """The false answers that a softmax compares the answers of a batch with.
 
-    The entities cached for a query count once each. The tail is shared by the batch, and each of
-    its entities stands for |E|/K entities, unless the entity is cached or the answer.
+    The head of a query is what is cached, and what is near the anchor in the graph: each entity
+    counts once. The tail is shared by the batch, and each of its entities stands for |E|/K
+    entities, unless the entity is in the head or the answer.
     """
 
     tail: Tensor  # [K] different entities
     entities: int
     cache: CacheAccess | None = None
+    nearby: Nearby | None = None  # with a cache only
     refreshing: bool = True  # whether the scores of the step choose new rows of the cache
 
     @property
     def weight(self) -> float:
         return self.entities / len(self.tail)
+
+    @property
+    def walks(self) -> int:
+        """The number of entities in each head that are near the anchor."""
+        return self.nearby.count if self.nearby and self.cache else 0
 
     def cached(self, side: Side) -> Tensor:
         """Return the cached entities [B, N1] of the queries of one side; N1 may be 0."""
@@ -78,19 +94,33 @@ class Rivals:
         side_cache, key = self.cache.of(side)
         return side_cache.ids[key].long()
 
-    def refresh(self, side: Side, cached: Tensor, scores: Tensor, excluded: Tensor) -> None:
-        """Keep N1 of the cached entities [B, N1] and the tail, by their scores [B, N1 + K].
+    def near(self, side: Side, anchor: Tensor, cached: Tensor) -> Tensor:
+        """Return entities [B, M] near the anchors [B]; M may be 0.
 
-        ``excluded`` [B, N1 + K] marks entities of the tail that are cached already. Triples of the
-        same key have the same scores, so the order of the writes does not matter.
+        One that is cached already, or that stands twice, is replaced by the first that is cached.
+        """
+        if self.cache is None or self.nearby is None:
+            return cached[:, :0]
+        side_cache, key = self.cache.of(side)
+        start = random.stream(self.cache.seed, self.cache.tick, random.WALK[side])
+        found = self.nearby.walk(start, anchor, side_cache.numbers(key))
+        again = repeated(torch.cat([cached, found], dim=1))[:, cached.shape[1] :]
+        return torch.where(again, cached[:, :1], found)
+
+    def refresh(self, side: Side, head: Tensor, scores: Tensor, excluded: Tensor) -> None:
+        """Keep N1 of the head [B, H] and the tail, by their scores [B, H + K].
+
+        ``excluded`` [B, H + K] marks entities that stand in the head before. Triples of the same
+        key have the same scores, so the order of the writes does not matter.
         """
         if self.cache is None or not self.refreshing:
             return
         settings = self.cache.settings
         side_cache, key = self.cache.of(side)
-        candidates = torch.cat([cached, self.tail.expand(len(cached), -1)], dim=1)
+        candidates = torch.cat([head, self.tail.expand(len(head), -1)], dim=1)
         start = random.stream(self.cache.seed, self.cache.tick, random.NOISE[side])
-        noise = random.gumbel(random.bits(start, key.unsqueeze(1), candidates))
+        number = side_cache.numbers(key).unsqueeze(1)
+        noise = random.gumbel(random.bits(start, number, candidates))
         how = settings.refresh, scores, settings.n1, noise, settings.temperature
         chosen = candidates.gather(1, select(*how, excluded))
         side_cache.ids[key] = chosen.sort(1).values.int()

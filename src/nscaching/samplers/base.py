@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import ClassVar
 
 import torch
@@ -50,7 +51,7 @@ class Sampler(ABC):
     """Whether the keys of a batch have a cache that ``update`` refreshes.
 
     The constructor of such a class also takes ``progress``, which receives (done, total) while the
-    cache is filled.
+    cache is filled, and ``folder``, where a cache on the disk may have its file.
     """
 
     scores_all: ClassVar[bool] = False
@@ -72,9 +73,10 @@ class Sampler(ABC):
         *,
         progress: Progress = lambda done, total: None,
         start: Mapping[str, Tensor] | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.config, self.device, self.seed = config, device, seed
-        self.progress, self.start = progress, start
+        self.progress, self.start, self.folder = progress, start, folder
         self.count = config.negatives or self.usual_count
         self.kernels = kernels or Kernels()
         self.entities = len(graph.entities)
@@ -123,6 +125,13 @@ class Sampler(ABC):
 
     def update(self, batch: Batch, model: Model) -> None:  # noqa: B027  (fixed ones do not learn)
         """Learn from the batch, with the parameters before its gradient step (step 8)."""
+
+    def settle(self) -> None:  # noqa: B027  (most have nothing under way)
+        """End a step, after its gradient step."""
+
+    def plan(self, why: str) -> str:
+        """Say where a cache lies, and ``why``, and how many rows it has; empty: as usual."""
+        return ""
 
     def figures(self) -> dict[str, float]:
         """Return the figures since the last call, for the record of the epoch."""

@@ -1,5 +1,6 @@
 """The negative cache of NSCaching (Zhang et al., 2019), for any PyTorch training loop."""
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
@@ -13,16 +14,15 @@ from nscaching.data.index import AnswerIndex, Ids, Side, answer_index
 from nscaching.errors import UserError, unknown
 from nscaching.kernels import Batch, CacheAccess, CacheSide, Kernels, Negatives, choose_kernels
 from nscaching.models import Model
+from nscaching.samplers.batch_rows import BatchRows
 from nscaching.samplers.draws import Draws, Progress, SideRule
+from nscaching.samplers.places import NewRows
 from nscaching.samplers.score_function import Score, ScoreFunction
+from nscaching.samplers.shared_rows import SharedRows, rows_of_budget
+from nscaching.samplers.start import fill
 from nscaching.settings import CacheSettings, Strategy
 
 LongArray = Tensor | npt.NDArray[Any] | Sequence[int]
-
-# The start fills this many rows at once and redraws excluded entities this often; rows that still
-# hold one, because few entities remain, choose among all entities.
-FILL_ROWS = 16384
-FILL_ROUNDS = 8
 
 
 class NegativeCache:
@@ -37,7 +37,8 @@ class NegativeCache:
     ``sample`` draws negatives from the rows of a batch (Algorithm 2, steps 5 to 7). ``refresh``
     scores the cached entities and N2 random ones, and keeps N1 of them (Algorithm 3), once per
     query however many triples of the batch share the query. A refresh in some epochs only is the
-    paper's lazy update.
+    paper's lazy update. Within a budget of ``memory`` a refresh comes before the sample: rows that
+    queries share are made the query's own first.
     """
 
     def __init__(
@@ -58,6 +59,8 @@ class NegativeCache:
         side: SideRule = "bernoulli",
         refresh_side: Literal["both", "drawn"] = "both",
         filter_known: bool = False,
+        memory: str | None = None,
+        new_rows: NewRows | None = None,
         device: torch.device | str | None = None,
         kernels: Kernels | str = "auto",
         index: Mapping[Side, AnswerIndex] | None = None,
@@ -73,6 +76,8 @@ class NegativeCache:
         - ``side``: head or tail by tph / (tph + hpt) of the relation, or by a fair coin.
         - ``refresh_side``: both rows of a triple, or the row of the last ``sample`` only.
         - ``filter_known``: no training triple becomes a negative.
+        - ``memory``: a budget such as "8GiB" or "25%", within which queries share rows.
+        - ``new_rows``: makes the rows elsewhere than on the device, as ``samplers/places.py`` does.
         - ``device``: where the cache lives; by default, where ``triples`` are.
         - ``index``: the answer index of the triples, where it exists already.
         """
@@ -93,16 +98,29 @@ class NegativeCache:
             index, num_entities, num_relations, side=side, filter_known=filter_known,
             device=self.device, seed=seed, kernels=self.kernels,
         )  # fmt: skip
-        self.sides: dict[Side, CacheSide] = {}
+        self.shared: Mapping[Side, SharedRows] = {}  # where queries share rows
+        if memory is not None:
+            self.shared = rows_of_budget(memory, index, n1, num_entities, self.device)
+        self.rows: dict[Side, Tensor] = {}
+        """The cached entities, int32 [rows, N1] for each side: a row for each query, or fewer."""
+        self.sides: dict[Side, CacheSide] = {}  # where each query has a row on the device
+        self._at_hand: BatchRows | None = None  # else: copies of the rows of the last batch
+        self._sorted_codes = {asked: index[asked].codes for asked in Side}
         for asked in Side:
-            # A key is a query: anchor and relation are all that scoring needs.
-            codes = torch.from_numpy(index[asked].codes).to(self.device)
-            anchor, relation = codes // num_relations, codes % num_relations
-            ids = torch.empty(len(codes), n1, dtype=torch.int32, device=self.device)
-            self.sides[asked] = CacheSide(asked, ids, anchor, relation)
+            count = len(self.shared[asked] if self.shared else index[asked])
+            if new_rows is not None:
+                self.rows[asked] = new_rows(count, n1)
+                continue
+            self.rows[asked] = torch.empty(count, n1, dtype=torch.int32, device=self.device)
+            if not self.shared:
+                # A key is a query: anchor and relation are all that scoring needs.
+                codes = torch.from_numpy(index[asked].codes).to(self.device)
+                query = codes // num_relations, codes % num_relations
+                self.sides[asked] = CacheSide(asked, self.rows[asked], *query)
         self._codes: dict[Side, Tensor] = {}
         self._drawn: tuple[Batch, Negatives] | None = None  # the last draw
-        self._fill(progress)
+        start = self._access([], None)
+        fill(self.rows, self.draws, start, bool(self.shared), progress)
 
     # One step.
 
@@ -154,55 +172,114 @@ class NegativeCache:
 
     def draw(self, batch: Batch, model: Model | None, count: int = 1) -> Negatives:
         """Draw negatives for triples whose keys are known; ``tick`` is the number of the step."""
-        draws = self.draws
+        draws, access = self.draws, self.access(batch, model)
+        given = dict(zip(("head_key", "tail_key"), access.keys, strict=True))
+        there = dataclasses.replace(batch, **given)  # with the places of its rows as keys
         if self.settings.draw == "uniform" and not draws.filter_known:
-            drawn = draws.draw(batch, list(self.rows.values()), count)
+            drawn = draws.draw(there, [cache.ids for cache in access.sides], count)
         else:
             replace_head = draws.choose_head(batch)
-            asked = self.access(batch, model)
-            drawn = self.kernels.draw_by_score(batch, replace_head, asked, count)
+            drawn = self.kernels.draw_by_score(there, replace_head, access, count)
+            if draws.filter_known and self.shared:
+                drawn = self._without_known(batch, drawn)
         self._drawn = batch, drawn
         return drawn
 
+    def _without_known(self, batch: Batch, drawn: Negatives) -> Negatives:
+        """Replace what other queries of a shared row cache, and completes the query at hand."""
+        assert drawn.replace_head is not None
+        of_head, of_tail = (
+            self.draws.is_known(side, batch.key(side).unsqueeze(1), drawn.entity) for side in Side
+        )
+        known = torch.where(drawn.replace_head.unsqueeze(1), of_head, of_tail)
+        other = self.draws.unknown_entities(batch, drawn.replace_head, drawn.entity.shape[1])
+        entity = torch.where(known, other, drawn.entity)
+        return batch.corrupt(drawn.replace_head, entity, entity)
+
     def access(self, batch: Batch, model: Model | None) -> CacheAccess:
         """Return the rows of triples whose keys are known, for a kernel."""
-        return self._access([batch.key(side) for side in Side], model)
+        if self.sides:
+            return self._access([batch.key(side) for side in Side], model)
+        if self._at_hand is None or not self._at_hand.are_of(batch):
+            self._at_hand = BatchRows(batch, self.rows, self.shared, self.kernels)
+        return self._at_hand.access(self._access([], model), self._at_hand.copy)
 
-    def update(self, batch: Batch, model: Model) -> None:
-        """Refresh the rows of triples whose keys are known."""
-        keys = [batch.key(side) for side in Side]
+    def update(self, batch: Batch, model: Model, drawn: Tensor | None = None) -> None:
+        """Refresh the rows of triples whose keys are known.
+
+        ``drawn`` [B] says which heads are replaced, if they are not those of the last draw.
+        """
+        mine: Sequence[Tensor | None] = [None, None]
         if self.settings.refresh_side == "drawn":
-            assert self._drawn is not None
-            drawn = self._drawn[1].replace_head
+            if drawn is None:
+                assert self._drawn is not None
+                drawn = self._drawn[1].replace_head
             assert drawn is not None
-            keys = [key.where(mine, -1) for key, mine in zip(keys, (drawn, ~drawn), strict=True)]
-        self.kernels.refresh(self._access(keys, model))
+            mine = [drawn, ~drawn]
+        if self.sides:
+            keys = [batch.key(side) for side in Side]
+            keys = [k if m is None else k.where(m, -1) for k, m in zip(keys, mine, strict=True)]
+            self.kernels.refresh(self._access(keys, model))
+            return
+        copies = self._at_hand
+        if copies is None or not copies.are_of(batch) or mine[0] is not None:
+            copies = BatchRows(batch, self.rows, self.shared, self.kernels, mine)
+        if self.shared:
+            copies.deal(self.draws.seed, self.draws.tick, self.entities)
+        self.kernels.refresh(copies.access(self._access([], model), copies.refreshed))
+        copies.put_back()
+        self._at_hand = copies if self.shared else None
+
+    def settle(self, refreshed: bool = False) -> None:
+        """Forget the copies of rows; put them where they belong if a kernel has refreshed them."""
+        if self._at_hand is not None and refreshed:
+            self._at_hand.put_back()
+        self._at_hand = None
 
     # What the cache holds.
 
-    @property
-    def rows(self) -> dict[Side, Tensor]:
-        """The cached entities of every query, int32 [queries, N1] for each side."""
-        return {side: cache.ids for side, cache in self.sides.items()}
+    def wait(self) -> None:
+        """Wait until a GPU has written rows in host memory, which this process may read then."""
+        if self.device.type == "cuda" and not all(ids.is_cuda for ids in self.rows.values()):
+            torch.cuda.synchronize(self.device)
 
     def entries(
         self, head: int | None = None, relation: int | None = None, tail: int | None = None
     ) -> Tensor:
-        """Return the cached entities [N1] of (head, relation, ?) or (?, relation, tail)."""
+        """Return the cached entities [N1] of (head, relation, ?) or (?, relation, tail).
+
+        Other queries may share them, within a budget.
+        """
         if relation is None or (head is None) == (tail is None):
             raise UserError("entries takes relation and one of head and tail")
         side, anchor = (Side.TAIL, head) if head is not None else (Side.HEAD, tail)
-        key = self._key(side, *torch.tensor([[anchor], [relation]], device=self.device))
-        return self.rows[side][key[0]].long()
+        query = torch.tensor([[anchor], [relation]], device=self.device)
+        row = self._key(side, *query)
+        if self.shared:
+            row = self.shared[side].find(*query)
+        self.wait()
+        return self.rows[side][row[0].to(self.rows[side].device)].long().to(self.device)
+
+    @property
+    def queries(self) -> int:
+        """The number of queries of both sides."""
+        return sum(map(len, self._sorted_codes.values()))
+
+    @property
+    def reached(self) -> bool:
+        """Whether kernels of the device reach the rows, which may be in host memory."""
+        there = self.device.type
+        return all(ids.device.type == there or ids.is_pinned() for ids in self.rows.values())
 
     @property
     def nbytes(self) -> int:
         """Memory of the cache in bytes: the cached entities and the queries that they belong to."""
-        held = [t for c in self.sides.values() for t in (c.ids, c.anchor, c.relation)]
-        return sum(tensor.nbytes for tensor in (*held, *self._codes.values()))
+        held = [t for c in self.sides.values() for t in (c.anchor, c.relation)]
+        held += [*self.rows.values(), *self._codes.values()]
+        return sum(tensor.nbytes for tensor in held) + sum(s.nbytes for s in self.shared.values())
 
     def __repr__(self) -> str:
-        heads, tails = (f"{len(self.rows[side]):,}" for side in Side)
+        heads, tails = (f"{len(self._sorted_codes[side]):,}" for side in Side)
         return (
             f"NegativeCache({heads} queries for heads, {tails} for tails, n1={self.settings.n1}, "
             f"n2={self.settings.n2}, {self.nbytes / 2**20:.1f} MiB on {self.device})"
@@ -210,6 +287,7 @@ class NegativeCache:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the cached entities and the state of the random numbers, as tensors."""
+        self.wait()
         rows = {f"{side.value}_cache": ids for side, ids in self.rows.items()}
         own = {"queries": self._digest(), "seed": torch.tensor(self.draws.seed)}
         return {**rows, **own, **self.draws.checkpoint()}
@@ -222,12 +300,17 @@ class NegativeCache:
             raise UserError("the state belongs to a cache of other training triples")
         kept = {side: state[f"{side.value}_cache"] for side in Side}
         for side, ids in self.rows.items():
+            if kept[side].shape[1:] == ids.shape[1:] and len(kept[side]) != len(ids):
+                rows = f"{len(kept[side]):,} rows for {side.value}s, not {len(ids):,}"
+                raise UserError(f"the state holds {rows}: give memory= as before")
             if kept[side].shape != ids.shape:
                 raise UserError(f"the state holds n1 = {kept[side].shape[1]}, not {ids.shape[1]}")
             if kept[side].min() < 0 or kept[side].max() >= self.entities:
                 raise UserError(f"the state holds entities outside of 0 … {self.entities - 1}")
+        self.wait()
         for side, ids in self.rows.items():
             ids.copy_(kept[side])
+        self._at_hand = None
         self.draws.seed = int(state["seed"])
         self.draws.restore(dict(state))
 
@@ -247,8 +330,7 @@ class NegativeCache:
 
     def _all_codes(self, side: Side) -> Tensor:
         if side not in self._codes:
-            cache = self.sides[side]
-            self._codes[side] = cache.anchor * self.relations + cache.relation
+            self._codes[side] = torch.from_numpy(self._sorted_codes[side]).to(self.device)
         return self._codes[side]
 
     def _key(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
@@ -271,33 +353,6 @@ class NegativeCache:
 
     def _model(self, score: Score | Model) -> Model:
         return score if isinstance(score, Model) else ScoreFunction(score, self.entities)
-
-    # The start.
-
-    def _fill(self, progress: Progress) -> None:
-        total, done = sum(map(len, self.rows.values())), 0
-        for side, ids in self.rows.items():
-            for key in torch.arange(len(ids), device=self.device).split(FILL_ROWS):
-                ids[key] = self._random_row(side, key).int()
-                done += len(key)
-                progress(done, total)
-
-    def _random_row(self, side: Side, key: Tensor) -> Tensor:
-        """Draw entities [n, N1] that may be cached for each key [n]."""
-        draws, n1, asked = self.draws, self.settings.n1, self._access([], None)
-        entities = draws.random_entities(len(key), n1)
-        rows = torch.arange(len(key), device=self.device)  # those that may have an excluded entity
-        for redraw in range(FILL_ROUNDS + 1):
-            excluded = asked.excluded(side, key[rows], entities[rows])
-            if excluded is None or not excluded.any():
-                return entities
-            left = excluded.any(1)
-            rows, excluded = rows[left], excluded[left]
-            if redraw < FILL_ROUNDS:
-                fresh = draws.random_entities(*entities.shape)[rows]
-                entities[rows] = torch.where(excluded, fresh, entities[rows])
-        entities[rows] = draws.choose_entities(side, key[rows], n1)
-        return entities
 
 
 def _check(settings: CacheSettings, entities: int, side: str) -> None:

@@ -1,16 +1,22 @@
 """The sampler ``nscaching``: negatives from the negative cache."""
 
 import dataclasses
+import tempfile
+from pathlib import Path
 
 from torch import Tensor
 
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError, flag
 from nscaching.kernels import Batch, Negatives, Rivals
+from nscaching.kernels.nearby import Nearby
 from nscaching.models import Model
 from nscaching.samplers.base import SAMPLERS, Sampler
-from nscaching.samplers.cache import FILL_ROWS, NegativeCache
+from nscaching.samplers.cache import NegativeCache
 from nscaching.samplers.draws import Draws
+from nscaching.samplers.places import in_host_memory, on_disk
+from nscaching.samplers.start import FILL_ROWS
+from nscaching.settings import CacheSettings
 
 
 @SAMPLERS.register("nscaching")
@@ -22,6 +28,7 @@ class NSCaching(Sampler):
     has_rivals = True
     refreshing = True  # whether the rows of a batch are refreshed in this epoch
     cache: NegativeCache | None = None
+    nearby: Nearby | None = None
 
     def prepare(self, graph: KnowledgeGraph) -> Draws:
         config, entities = self.config, self.entities
@@ -41,10 +48,19 @@ class NSCaching(Sampler):
             )
         settings = dataclasses.asdict(config.cache)
         del settings["lazy"]  # of this sampler: the cache is refreshed when it is told to
+        near = settings.pop("near")
+        if near and softmax:
+            self.nearby = Nearby.of(graph.train_index, entities, near, self.device)
+        settings["memory"] = settings.pop("cache_memory")
+        new_rows, place = None, settings.pop("cache_place")
+        if place == "host":
+            new_rows = in_host_memory(self.device)
+        elif place == "disk":
+            new_rows = on_disk(self.folder or Path(tempfile.gettempdir()))
         self.cache = NegativeCache(
             graph.train, entities, len(graph.relations), seed=self.seed, side=config.side,
             filter_known=config.filter_known, device=self.device, kernels=self.kernels,
-            index=graph.train_index, progress=self.progress, **settings,
+            index=graph.train_index, progress=self.progress, new_rows=new_rows, **settings,
         )  # fmt: skip
         if softmax:  # which searches the rows, as refreshes keep them
             for ids in self.cache.rows.values():
@@ -57,10 +73,16 @@ class NSCaching(Sampler):
         self.refreshing = (epoch - 1) % (self.config.cache.lazy + 1) == 0
 
     def phase(self) -> object:
+        if self.cache is not None and not self.cache.reached:
+            return None  # rows are copied by way of the CPU
         return "refresh" if self.refreshing else "draw"
 
     def negatives(self, batch: Batch, model: Model) -> Negatives:
         assert self.cache is not None
+        if self.cache.shared and self.refreshing:
+            # A row that another query left behind is first made the query's own.
+            drawn = self.cache.draws.choose_head(batch)
+            self.cache.update(batch, model, drawn)
         return self.cache.draw(batch, model, self.count)
 
     def rivals(self, batch: Batch, model: Model) -> Rivals:
@@ -68,13 +90,50 @@ class NSCaching(Sampler):
         if self.cache is None:
             return tail
         access = self.cache.access(batch, model)
-        return dataclasses.replace(tail, cache=access, refreshing=self.refreshing)
+        return dataclasses.replace(
+            tail, cache=access, nearby=self.nearby, refreshing=self.refreshing
+        )
 
     def update(self, batch: Batch, model: Model) -> None:
         """Refresh the rows of a batch; the scores of a softmax do so themselves."""
-        if self.refreshing and self.cache is not None and self.config.objective != "softmax":
+        if self.cache is None or self.cache.shared or self.config.objective == "softmax":
+            return
+        if self.refreshing:
             self.cache.update(batch, model)
 
+    def settle(self) -> None:
+        """Put back the rows that a softmax has refreshed."""
+        if self.cache is not None:
+            self.cache.settle(self.refreshing and self.config.objective == "softmax")
+
+    def plan(self, why: str) -> str:
+        if self.cache is None:
+            return ""
+        return describe(self.config.cache, self.cache, why)
+
     def state(self) -> dict[str, Tensor]:
+        if self.cache is not None:
+            self.cache.wait()
         rows = {} if self.cache is None else self.cache.rows
         return {f"{side.value}_cache": ids for side, ids in rows.items()}
+
+
+PLACES = {"host": "in host memory", "disk": "in a file on the disk"}
+
+
+def describe(settings: CacheSettings, cache: NegativeCache, why: str) -> str:
+    """Say how many rows a cache has within a budget, and where and why they are."""
+    rows, keys = sum(map(len, cache.rows.values())), cache.queries
+    size = f"{sum(ids.nbytes for ids in cache.rows.values()) / 2**20:,.1f} MiB"
+    place = f" {PLACES[settings.cache_place]} ({why})" if settings.cache_place in PLACES else ""
+    if not cache.shared:
+        enough = f": {settings.cache_memory} suffices" if settings.cache_memory else ""
+        return (
+            f"{keys:,} queries have a cache each, {size}{place}{enough}" if place or enough else ""
+        )
+    own = sum(len(shared.own) for shared in cache.shared.values())
+    most = -(-(keys - own) // max(1, rows - own))
+    return (
+        f"{rows:,} cache rows for {keys:,} queries within {settings.cache_memory}, {size}{place}: "
+        f"the {own:,} most visited have their own, of the others about {most:,} share one"
+    )

@@ -89,11 +89,11 @@ class Draws:
                 known = self.is_known(side, key, entity)
                 entity = torch.where(known, self.random_entities(len(key)), entity)
             known = self.is_known(side, key, entity)
-            entity[known] = self.choose_entities(side, key[known], 1).squeeze(1)
+            entity[known] = self.choose_entities(side, key[known], 1, True).squeeze(1)
             chosen[mine] = entity.view(-1, count)
         return chosen
 
-    def choose_entities(self, side: Side, key: Tensor, count: int) -> Tensor:
+    def choose_entities(self, side: Side, key: Tensor, count: int, filter_known: bool) -> Tensor:
         """Choose ``count`` different entities for each key: key [n] → ids [n, count].
 
         With ``filter_known`` none of them makes a training triple; where fewer than ``count``
@@ -104,7 +104,7 @@ class Draws:
         for some in key.split(max(1, CHOICE_PAIRS // self.entities)):
             equal = torch.zeros(len(some), self.entities, device=self.device)
             every = some.unsqueeze(1), everyone
-            known = self.is_known(side, *every) if self.filter_known else None
+            known = self.is_known(side, *every) if filter_known else None
             chosen.append(select("uniform", equal, count, self.random, excluded=known))
         return torch.cat(chosen)
 

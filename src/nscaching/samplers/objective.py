@@ -82,13 +82,15 @@ def without_effect(
             of_sampler |= OF_CACHES - ({"n1"} if sampler.has_generator else set())
         if not (sampler.has_cache or sampler.has_generator):
             of_sampler.add("side")
-    of_loss |= {"tail"} if objective != "softmax" else OF_SINGLE_NEGATIVES
+    of_loss |= {"tail", "near"} if objective != "softmax" else OF_SINGLE_NEGATIVES
     if objective not in ("margin", "shifted"):
         of_loss.add("margin")
     of_model = {"norm"} if MODELS.get(config.model).family == "semantic" else set()
+    of_optimizer = {"adagrad_start"} if not config.optimizer.endswith("adagrad") else set()
     refresh = config.cache.refresh
     reasons = (
         ({"temperature"} if refresh != "importance" else set(), f"{flag('refresh')} {refresh}"),
+        (of_optimizer, f"{flag('optimizer')} {config.optimizer}"),
         (of_loss, f"{flag('objective')} {objective}"),
         (of_sampler, f"{flag('sampler')} {config.sampler}"),
         (of_model, f"{flag('model')} {config.model}"),

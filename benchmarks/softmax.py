@@ -58,16 +58,17 @@ def step_seconds(graph: KnowledgeGraph, data: str, device: torch.device) -> Iter
         config = TrainConfig.from_dict(settings | {"device": device.type, "batch_size": 1024})
         trainers[name] = trainer = Trainer(graph, config)
         trainer.sampler.begin_epoch(1)
-        for rows in islice(trainer.triples.rows(1024, 0), 3):
-            trainer.step(rows)
+        for size in islice(trainer.triples.sizes(1024), 3):
+            trainer.step(size)
     seconds: dict[str, float] = dict.fromkeys(trainers, math.inf)
     steps = 100 if device.type == "cuda" else 5
     for _ in range(4):
         for name, trainer in trainers.items():
-            rows = list(islice(trainer.triples.rows(1024, 0), steps))
+            trainer.triples.go_to(1, 0)
+            sizes = list(islice(trainer.triples.sizes(1024), steps))
             wait(device)
             began = time.perf_counter()
-            for each in rows:
+            for each in sizes:
                 trainer.step(each)
             wait(device)
             seconds[name] = min(seconds[name], (time.perf_counter() - began) / steps)

@@ -19,6 +19,7 @@ from triton.runtime.jit import JITFunction
 
 from nscaching import KnowledgeGraph, TrainConfig
 from nscaching.errors import UserError
+from nscaching.kernels import compiled as gradients
 from nscaching.kernels.gpu import kernels as triton_kernels
 from nscaching.training.trainer import Trainer
 
@@ -27,7 +28,7 @@ TYPES = {
     torch.float32: "fp32", torch.float64: "fp64", torch.bfloat16: "bf16", torch.int32: "i32",
     torch.int64: "i64", torch.bool: "i1",
 }  # fmt: skip
-NUMBERS = "norm", "lazy", "tail", "n1"
+NUMBERS = "norm", "lazy", "tail", "n1", "validate_candidates"
 compiled: dict[tuple, int] = {}
 
 
@@ -60,6 +61,7 @@ def compile_only(self, *given, grid, warmup, **named):
 def main() -> None:
     """Train a step and rank, as the command line says: settings of a training in each word."""
     JITFunction.run = compile_only
+    gradients.SPARSE = 1  # so that some of the gradients are compact
     # What no kernel fills is to be numbers that may be ids.
     torch.empty, torch.empty_like = torch.zeros, torch.zeros_like
     torch.Tensor.new_empty = torch.Tensor.new_zeros
@@ -81,7 +83,7 @@ def main() -> None:
             **{"n1": 5} | numbers,
         )
         trainer = Trainer(graph, config)
-        trainer.step(torch.arange(64))
+        trainer.step(64)
         with contextlib.suppress(UserError):  # nothing was computed: the scores are anything
             trainer.rank("valid", 1)
     rows, keys = torch.zeros(4, 50, dtype=torch.int32), torch.zeros(4, dtype=torch.int64)

@@ -7,10 +7,11 @@ import dataclasses
 
 import torch
 
-from nscaching.kernels import CacheAccess, Contrast, Rivals
+from nscaching.kernels import CacheAccess, Contrast, Kernels, Rivals
 from nscaching.kernels.batch import Batch, Negatives
 from nscaching.kernels.gpu.kernels import TritonKernels
 from nscaching.kernels.gpu.softmax_learner import TritonSoftmax
+from nscaching.kernels.gpu.standing import is_fused
 from nscaching.kernels.learner import Learner
 
 
@@ -93,8 +94,14 @@ class RemoteKernels(TritonKernels):
     def tail(self, entities, count, seed, tick):
         return super().tail(entities, count, seed, there(tick)).to(tick.device)
 
-    def gather(self, columns, row):
-        return super().gather(there(columns), there(row)).cpu()
+    def take(self, columns, seed, taken, size):
+        far = there(taken)
+        found = super().take(there(columns), seed, far, size).cpu()
+        taken.copy_(far)
+        return found
+
+    def sample(self, below, count, seed, number):
+        return super().sample(below, count, seed, there(number)).cpu()
 
     def draw(self, batch, chance, entities, seed, tick, caches=(), count=1):
         asked = there((batch, chance)), there((tick, list(caches)))
@@ -129,14 +136,19 @@ class RemoteKernels(TritonKernels):
         )
         bring_back(asked.sides, far_sides)
 
-    def score_all(self, model, side, anchor, relation):
+    def score_all(self, model, side, anchor, relation, entities=None):
         far_model = self.far(model)
         if far_model.form is None or far_model.form.name != "SHIFTED":
-            return model.score_all(side, anchor, relation, self.distances)
-        return super().score_all(far_model, side, there(anchor), there(relation)).cpu()
+            return Kernels.score_all(self, model, side, anchor, relation, entities)
+        return super().score_all(far_model, side, *there((anchor, relation, entities))).cpu()
+
+    def stand(self, model, side, asked, width):
+        if not is_fused(model):
+            return Kernels.stand(self, model, side, asked, width)
+        return super().stand(self.far(model), side, there(asked), width).cpu()
 
     def distances(self, query, rows, norm):
         return super().distances(there(query), there(rows), norm).cpu()
 
-    def count(self, scores, answer, known):
-        return super().count(there(scores.detach()), there(answer), there(known)).cpu()
+    def count(self, scores, answer, known, target=None, first=0):
+        return super().count(*there((scores.detach(), answer, known, target)), first).cpu()

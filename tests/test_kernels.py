@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from collections import Counter
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from helpers import (
     WAYS,
     batch_of,
     for_twins,
+    goodness,
     new_kernels,
     new_model,
     random_graph,
@@ -24,7 +28,7 @@ from helpers import (
 )
 from nscaching import TrainConfig, UserError
 from nscaching.data.index import Side
-from nscaching.kernels import Kernels, Learning, choose_kernels
+from nscaching.kernels import Kernels, Learning, choose_kernels, random
 from nscaching.kernels.batch import Negatives
 from nscaching.kernels.codes import KINDS
 from nscaching.kernels.cpu.kernels import NumbaKernels
@@ -79,11 +83,72 @@ def test_rewards_agree(twin, name, count):
     torch.testing.assert_close(found, drawn.scores(model, batch).detach(), rtol=1e-4, atol=1e-5)
 
 
-@twins
-def test_gathered_columns(twin):
-    columns = torch.arange(5 * 700).view(5, 700)
-    for row in (torch.tensor([3]), torch.arange(699, -1, -1), torch.tensor([5, 5, 0] * 100)):
-        assert torch.equal(new_kernels(twin).gather(columns, row), columns[:, row])
+@for_twins(
+    60,
+    seed=st.integers(0, 10**6),
+    count=st.sampled_from([1, 2, 3, 5, 9, 24, 25, 700]),
+    passes=st.sampled_from([0, 1, 2**33]),
+    size=st.integers(1, 300),
+)
+def test_the_next_triples_agree(twin, seed, count, passes, size):
+    columns = torch.randint(2**31 - 1, (5, count), dtype=torch.int32)
+    size = min(size, count)
+    so_far = [torch.tensor(passes * count + count - size) for _ in range(2)]
+    kernels = Kernels(), new_kernels(twin)
+    for each in (size, 1):  # the end of a pass, and the beginning of another
+        plain, found = (
+            k.take(columns, seed, n, each) for k, n in zip(kernels, so_far, strict=True)
+        )
+        assert torch.equal(plain, found)
+        assert torch.equal(found[1:], columns[:, found[0]].long())
+    assert so_far[0] == so_far[1] == (passes + 1) * count + 1
+
+
+# Of random orders: a p-value below this is one test in a million.
+UNLIKELY = 1e-6
+
+
+def orders(count, many, seed=0):
+    """Return ``many`` random orders of 0 … count − 1 [many, count]."""
+    start = random.stream(seed, torch.arange(many), random.ORDER).unsqueeze(1)
+    return random.rotated(start, torch.arange(count).unsqueeze(0), count)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 6, 7])
+def test_all_orders_of_a_few_are_equally_likely(count):
+    found = orders(count, 30_000)
+    assert torch.equal(found.sort(1).values, torch.arange(count).expand(len(found), -1))
+    seen = Counter(map(tuple, found.tolist()))
+    every = math.factorial(count)
+    assert goodness(seen, dict.fromkeys(permutations(range(count)), 1 / every)) > UNLIKELY
+
+
+@pytest.mark.parametrize("count", [60, 101, 3_999])
+def test_orders_of_many_are_random(count):
+    """Any two places hold any two numbers; and so do the same place of two orders."""
+    found = orders(count, 4000 if count < 1000 else 200, seed=count)
+    assert torch.equal(found[:9].sort(1).values, torch.arange(count).expand(9, -1))
+    parts, width = 6, random.grid_width(count)
+    share = torch.bincount(torch.arange(count) * parts // count).double() / count
+    for one, two in ((0, 1), (0, width), (width // 2, count - 1), (3, count // 2)):
+        pairs = found[:, [one, two]] * parts // count
+        seen = Counter(map(tuple, pairs.tolist()))
+        same = (share * count - 1) / (count - 1)
+        expected = {
+            (a, b): float(share[a] * (same[b] if a == b else share[b] * count / (count - 1)))
+            for a in range(parts)
+            for b in range(parts)
+        }
+        assert goodness(seen, expected) > UNLIKELY
+    # Of neighbours as of any two places: how far apart are the numbers there?
+    apart = (found[:, 1:] - found[:, :-1]).abs().flatten()[::7]
+    seen = Counter((apart * parts // count).tolist())
+    far = torch.arange(1, count)
+    chance = torch.bincount(far * parts // count, 2.0 * (count - far)) / (count * (count - 1.0))
+    assert goodness(seen, dict(enumerate(chance.tolist()))) > UNLIKELY
+    # Each pass has an order of its own: the same number at a place is rare, once in an order.
+    again = (found[1:] == found[:-1]).sum(1).double()
+    assert abs(again.mean() - 1) < 5 * again.std() / len(again) ** 0.5
 
 
 def test_every_way_through_the_kernels_is_tested():

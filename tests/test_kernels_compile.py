@@ -19,17 +19,18 @@ TRAININGS = [
     "model=TransH,norm=2,refresh=top,candidates=slots",
     "model=ComplEx,draw=top,candidate_rows=bfloat16",
     "model=RotatE",
-    "model=TransE,sampler=bernoulli,optimizer=row-adam",
+    "model=TransE,sampler=bernoulli,optimizer=row-adam,validate_candidates=50",
     "model=TransD,sampler=self-adversarial",
-    "model=ComplEx,sampler=self-adversarial,penalty_norm=n3",
+    "model=ComplEx,sampler=self-adversarial,penalty_norm=n3,optimizer=row-adagrad",
     "model=TransE,sampler=kbgan",
     "model=ComplEx,objective=softmax,tail=40,optimizer=adagrad",
-    "model=RotatE,objective=softmax,tail=40,refresh=top,n1=0",
+    "model=RotatE,objective=softmax,tail=40,refresh=top,n1=0,optimizer=row-adagrad",
 ]
 KERNELS = {
     "adam", "add_rows", "ask", "ask_back", "claim", "count", "distances", "draw", "draw_by_score",
-    "fill", "finish", "gather", "gradients", "head", "meet_back", "new_elements", "penalise",
-    "refresh", "rows_back", "score", "shifted_distances", "slopes", "tail", "weigh",
+    "fill", "finish", "gradients", "head", "meet_back", "new_elements", "own_score", "penalise",
+    "refresh", "rows_back", "sample", "score", "shifted_distances", "slopes", "stand", "tail",
+    "take", "take_known", "weigh",
 }  # fmt: skip
 
 
@@ -51,7 +52,7 @@ def test_kernels_compile_for_a_gpu(tmp_path):
 
 def test_seconds_of_compiling_are_heard_beside_another_listener():
     pytest.importorskip("triton", reason="triton is not installed")
-    from nscaching.kernels.gpu.kernels import Stopwatch
+    from nscaching.kernels.gpu.replay import Stopwatch
 
     others = []
     knobs = SimpleNamespace(

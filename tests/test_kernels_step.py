@@ -47,10 +47,12 @@ ROUNDING = 1e-5  # of a gradient; below it Adam makes whole steps of what is rou
 # On CPUs torch makes the queries of these models; on GPUs they learn by autograd.
 QUERIED = ["ANALOGY", "HolE", "RESCAL", "RotatE", "SimplE", "TransM"]
 COMPILED = [*sorted(kind.__name__ for kind in KINDS), *QUERIED]
-OPTIMIZERS: dict[str, dict[str, bool]] = {
+OPTIMIZERS: dict[str, dict[str, float]] = {
     "adam": {},
     "row-adam": {"rows": True},
     "adagrad": {"adagrad": True},
+    "adagrad from 0.01": {"adagrad": True, "adagrad_start": 0.01},
+    "row-adagrad": {"rows": True, "adagrad": True, "adagrad_start": 0.01},
 }
 models = pytest.mark.parametrize("name", COMPILED)
 # Products know no norm. Weighted sums of signs (TransM, L1) cancel to zero but for rounding.
@@ -282,7 +284,7 @@ def test_weight_decay_grows_with_the_batch(path, name, size, count):
         torch.testing.assert_close(mean, 0.1 * 0.03 * size * table, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "row-adam", "adagrad"])
+@pytest.mark.parametrize("optimizer", ["adam", "row-adam", "adagrad", "row-adagrad"])
 @pytest.mark.parametrize("objective", ["logistic", "1vsall", "kvsall"])
 def test_an_epoch_penalises_once(optimizer, objective):
     # 31 triples in batches of 30: the batch of one must not count like the batch of 30.

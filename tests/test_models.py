@@ -15,6 +15,7 @@ from nscaching import TrainConfig, UserError
 from nscaching.data.index import Side
 from nscaching.models import MODELS, Model, finite
 from nscaching.models import base as _base
+from nscaching.models.arithmetic import start_in_pieces
 from nscaching.training.trainer import Trainer
 
 ENTITIES, RELATIONS, DIM = 9, 3, 4
@@ -472,3 +473,36 @@ def test_a_loop_has_a_finite_gradient(name):
     same = torch.arange(3)
     model.score(same, same, same).sum().backward()
     assert all(torch.isfinite(table.grad).all() for table in model.parameters())
+
+
+@names
+def test_large_tables_are_scored_in_pieces(name, monkeypatch):
+    model = make(name)
+    anchor, relation = torch.tensor([0, 3, 8]), torch.tensor([1, 0, 1])
+    with torch.no_grad():
+        whole = [model.score_all(side, anchor, relation) for side in Side]
+        monkeypatch.setattr("nscaching.models.arithmetic.MOST_ROWS", 2 * model.entity.shape[1])
+        pieces = [model.score_all(side, anchor, relation) for side in Side]
+    torch.testing.assert_close(pieces, whole)
+    with torch.enable_grad():  # in one piece, which autograd needs
+        assert model.score_all(Side.TAIL, anchor, relation).requires_grad
+
+
+def test_a_table_elsewhere_starts_with_the_same_numbers(monkeypatch):
+    monkeypatch.setattr("nscaching.models.arithmetic.PIECE", 7)
+    tables = [torch.empty(13, 5), torch.empty(13, 5)]
+    first, second = (torch.Generator().manual_seed(3) for _ in range(2))
+    for _ in range(2):  # one table after another
+        torch.nn.init.xavier_uniform_(tables[0], generator=first)
+        start_in_pieces(tables[1], second)
+        assert torch.equal(*tables)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@names
+def test_a_model_on_a_gpu_starts_with_the_same_numbers(name):
+    graph, found = random_graph(), []
+    for device in ("cpu", "cuda"):
+        config = TrainConfig.from_dict({**TINY, "model": name, "device": device})
+        found.append({k: t.cpu() for k, t in Trainer(graph, config).model.state_dict().items()})
+    assert all(torch.equal(found[0][key], found[1][key]) for key in found[0])

@@ -32,6 +32,7 @@ from nscaching.data.index import Side
 from nscaching.evaluation.ranking import Queries, rank
 from nscaching.kernels import Kernels, KVsAll, Learning, OneVsAll, Rivals
 from nscaching.kernels.learner import cubes
+from nscaching.kernels.nearby import Nearby
 from nscaching.kernels.softmax import SoftmaxLearner
 from nscaching.models import MODELS, Model, plain_distances
 from nscaching.models.bilinear import Bilinear
@@ -107,17 +108,25 @@ def compared(sampler, batch, model, tail=None):
     return rivals if tail is None else dataclasses.replace(rivals, tail=torch.tensor(tail))
 
 
+def heads_of(rivals, batch, side):
+    """Return the different entities of the head of each triple: cached, and near in the graph."""
+    cached = rivals.cached(side)
+    near = rivals.near(side, side.query(batch.head, batch.tail)[0], cached)
+    return [set(row) for row in torch.cat([cached, near], 1).tolist()]
+
+
 # The loss.
 
 
+@pytest.mark.parametrize("near", [0, 5])
 @both
 @models
-def test_the_loss_is_its_formula(name, reciprocal):
+def test_the_loss_is_its_formula(name, reciprocal, near):
     model = model_of(name, GRAPH, reciprocal)
-    sampler = new_sampler(GRAPH, objective="softmax", n1=6, tail=15)
+    sampler = new_sampler(GRAPH, objective="softmax", n1=6, near=near, tail=15)
     batch = batch_of(GRAPH, [0, 7, 7, 12])
     rivals = compared(sampler, batch, model)
-    rows = [{s: sampler.cache.rows[s][batch.key(s)[i]].tolist() for s in Side} for i in range(4)]
+    rows = [{s: heads_of(rivals, batch, s)[i] for s in Side} for i in range(4)]
     rows[2] = rows[1]
     triples = GRAPH.train[[0, 7, 7, 12]].tolist()
     tail = rivals.tail.tolist()
@@ -126,13 +135,16 @@ def test_the_loss_is_its_formula(name, reciprocal):
     assert_same_learning(model, loss, torch.stack(expected))
 
 
+WHOLE = {"cache": (7, 3), "tail": (0, 7), "tail and some cached": (3, 9)}
+
+
 @both
-@pytest.mark.parametrize("whole", ["cache", "tail", "tail and some cached"])
+@pytest.mark.parametrize("whole", WHOLE)
 @models
 def test_with_every_entity_it_is_1vsall(name, whole, reciprocal):
     model = model_of(name, FEW, reciprocal)
-    n1, tail = {"cache": (7, 3), "tail": (0, 7), "tail and some cached": (3, 9)}[whole]
-    sampler = new_sampler(FEW, objective="softmax", n1=n1, tail=tail)
+    n1, tail = WHOLE[whole]
+    sampler = new_sampler(FEW, objective="softmax", n1=n1, near=4, tail=tail)
     batch = batch_of(FEW)
     loss, _ = new_learner(model, 1.5).loss(batch, compared(sampler, batch, model))
     every = new_learner(model, 1.5, kind=OneVsAll, objective="1vsall")
@@ -146,15 +158,17 @@ def tails(size):
     return itertools.combinations(range(7), size)
 
 
-def losses_of(model, size, cached=None, side=Side.TAIL):
+def losses_of(model, size, cached=None, side=Side.TAIL, near=0):
     """Return the losses [tails, B] of one side with every tail; ``cached`` is each query's row."""
     batch, learner = batch_of(FEW), new_learner(model)
-    cache = None
+    cache = nearby = None
     if cached is not None:
-        sampler = new_sampler(FEW, objective="softmax", n1=cached.shape[1])
+        sampler = new_sampler(FEW, objective="softmax", n1=cached.shape[1], near=near)
         sampler.cache.rows[side][batch.key(side)] = cached.int()
-        cache = sampler.cache.access(batch, model)
-    rivals = [Rivals(torch.tensor(tail), 7, cache, refreshing=False) for tail in tails(size)]
+        cache, nearby = sampler.cache.access(batch, model), sampler.nearby
+    rivals = [
+        Rivals(torch.tensor(tail), 7, cache, nearby, refreshing=False) for tail in tails(size)
+    ]
     return torch.stack([learner.loss_of(side, batch, each) for each in rivals])
 
 
@@ -180,9 +194,10 @@ def cached_rows(model, how, side=Side.TAIL):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("near", [0, 2])
 @pytest.mark.parametrize("how", ["none", "random", "best", "worst"])
 @pytest.mark.parametrize("side", Side)
-def test_the_sum_is_unbiased(side, how):
+def test_the_sum_is_unbiased(side, how, near):
     model = model_of("DistMult", FEW)
     rows = cached_rows(model, how, side)
     scores, true = exact(model, side)
@@ -192,7 +207,7 @@ def test_the_sum_is_unbiased(side, how):
         assert inside.any()
         assert not inside.all()
     for size in (1, 3, 6):
-        found = (losses_of(model, size, rows, side) + true).exp()
+        found = (losses_of(model, size, rows, side, near) + true).exp()
         torch.testing.assert_close(found.mean(0), scores.exp().sum(1))
         assert (found.std(0) > 0).all()
 
@@ -252,6 +267,52 @@ def test_a_head_of_the_largest_lowers_the_variance():
         spread[how] = (sums / scores.exp().sum(1, keepdim=True).T).var(0)
     assert (spread["best"] < spread["none"]).all()
     assert spread["best"].mean() < 0.1 * spread["none"].mean()
+
+
+# Walks through the graph.
+
+
+def test_walks_end_next_to_the_anchor_or_two_steps_away():
+    """And each triple of an entity is as likely as any other."""
+    triples = {(0, 0, 1), (0, 1, 1), (2, 0, 0), (1, 0, 3), (4, 1, 4), (5, 0, 5)}
+    graph = KnowledgeGraph.from_arrays(
+        [*"abcdef"], ["r", "s"], {"train": np.array(sorted(triples), np.int32)}
+    )
+    nearby = Nearby.of(graph.train_index, 6, 60_000, CPU)
+    anchor = torch.tensor([0, 3, 4])
+    ends = nearby.walk(torch.tensor(5), anchor, torch.tensor([3, 1, 9]))
+    one, two = ends[:, 0::2].tolist(), ends[:, 1::2].tolist()
+    assert goodness(Counter(one[0]), {1: 2 / 3, 2: 1 / 3}) > 0.001
+    assert goodness(Counter(two[0]), {0: 2 / 3 * 2 / 3 + 1 / 3, 3: 2 / 3 * 1 / 3}) > 0.001
+    assert set(one[1]) == {1}
+    assert goodness(Counter(two[1]), {0: 2 / 3, 3: 1 / 3}) > 0.001
+    assert set(one[2]) | set(two[2]) == {4}
+    again = nearby.walk(torch.tensor(5), anchor.flip(0), torch.tensor([9, 1, 3]))
+    assert torch.equal(again.flip(0), ends)
+
+
+def test_what_is_near_is_new_in_the_head_and_can_be_cached():
+    model = model_of("DistMult", GRAPH)
+    sampler = new_sampler(GRAPH, objective="softmax", n1=3, near=8, tail=1, refresh="top")
+    batch, entered = batch_of(GRAPH), 0
+    for _ in range(3):
+        rivals = sampler.sample(batch, model)
+        before = {side: heads_of(rivals, batch, side) for side in Side}
+        cached = {side: rivals.cached(side).clone() for side in Side}
+        for side in Side:
+            near = rivals.near(side, side.query(batch.head, batch.tail)[0], cached[side])
+            rest = [row[row != first] for row, first in zip(near, cached[side][:, 0], strict=True)]
+            heads = [len(c) + len(r) for c, r in zip(cached[side], rest, strict=True)]
+            assert heads == [len(head) for head in before[side]]
+        new_learner(model).loss(batch, rivals)
+        for side in Side:
+            for row, old, head in zip(
+                rivals.cached(side).tolist(), cached[side].tolist(), before[side], strict=True
+            ):
+                assert set(row) <= head | set(rivals.tail.tolist())
+                assert len(set(row)) == 3
+                entered += len(set(row) & (head - set(old)))
+    assert entered > 50
 
 
 # The tail.

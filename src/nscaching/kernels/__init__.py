@@ -13,12 +13,28 @@ from nscaching.kernels.caches import CacheAccess, CacheSide, Contrast, Rivals
 from nscaching.kernels.learner import AutogradLearner, KVsAll, OneVsAll
 from nscaching.kernels.optimizers import Learning
 from nscaching.kernels.reference import Kernels
+from nscaching.kernels.standing import SCORE_BYTES
 from nscaching.kernels.state import State, join, part
 
 __all__ = [
-    "AutogradLearner", "Batch", "CacheAccess", "CacheSide", "Contrast", "KVsAll", "Kernels",
-    "Known", "Learning", "Negatives", "OneVsAll", "Rivals", "State", "choose_device",
-    "choose_kernels", "join", "part",
+    "SCORE_BYTES",
+    "AutogradLearner",
+    "Batch",
+    "CacheAccess",
+    "CacheSide",
+    "Contrast",
+    "KVsAll",
+    "Kernels",
+    "Known",
+    "Learning",
+    "Negatives",
+    "OneVsAll",
+    "Rivals",
+    "State",
+    "choose_device",
+    "choose_kernels",
+    "join",
+    "part",
 ]  # fmt: skip
 
 

@@ -78,6 +78,38 @@ class Known:
     end: Tensor  # [n]
     answers: Tensor  # int32 [all]
 
+    def cut(self, bounds: Tensor) -> Tensor:
+        """Return for each query how far its answers below each bound [p] reach: places [n, p].
+
+        The answers of a query ascend.
+        """
+        low, high = (
+            at.unsqueeze(1).expand(-1, len(bounds)).clone() for at in (self.start, self.end)
+        )
+        longest = int((self.end - self.start).max()) if len(self.start) else 0
+        for _ in range(longest.bit_length()):
+            low, high = self._halve(low, high, bounds)
+        return low
+
+    def part(self, some: slice) -> Known:
+        return Known(self.start[some], self.end[some], self.answers)
+
+    def holds(self, row: Tensor, entity: Tensor) -> Tensor:
+        """Say of each pair of query and entity [m] whether the query knows the entity."""
+        low, end = self.start[row], self.end[row]
+        high = end
+        longest = int((self.end - self.start).max()) if len(self.start) else 0
+        for _ in range(longest.bit_length()):
+            low, high = self._halve(low, high, entity)
+        return (low < end) & (self.answers[low.clamp(max=len(self.answers) - 1)] == entity)
+
+    def _halve(self, low: Tensor, high: Tensor, bound: Tensor) -> tuple[Tensor, Tensor]:
+        """Halve the ranges in which the first answer that is not below a bound is looked for."""
+        middle = (low + high) // 2
+        below = self.answers[middle.clamp(max=len(self.answers) - 1)] < bound
+        below &= middle < high
+        return low.where(~below, middle + 1), high.where(below, middle)
+
     def pairs(self) -> tuple[Tensor, Tensor]:
         """Return query and answer of all known answers, query by query."""
         size = self.end - self.start

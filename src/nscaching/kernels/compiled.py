@@ -18,6 +18,10 @@ from nscaching.kernels.state import State, join, part
 from nscaching.models import Form, Model
 
 WITH_NEGATIVES = ("margin", "logistic", "shifted")
+# On GPUs, gradients are compact where a graph has more entities than this for each place of a batch
+# that names one. Else it takes no longer to look whether each row has a gradient.
+SPARSE = 16
+AT_ONCE = 1 << 18  # rows that torch makes a unit length of together
 MOST_NUMBERS = 1 << 13  # of a row that kernels hold at once: not RESCAL's matrices
 
 
@@ -37,7 +41,7 @@ class CompiledLearner(Learner):
         self.tables = {name: table.detach() for name, table in model.named_parameters()}
         moved = {} if learning.adagrad else self.tables  # by their momentum too
         self.means = {name: torch.zeros_like(table) for name, table in moved.items()}
-        self.squares = {name: torch.zeros_like(table) for name, table in self.tables.items()}
+        self.squares = {name: learning.new_squares(table) for name, table in self.tables.items()}
         self.unit = model.normalized
         self.vectors = {
             name: torch.empty_like(table) if name in self.unit else table
@@ -48,8 +52,10 @@ class CompiledLearner(Learner):
         self.projection = "entity_projection" if self.kind == TRANSD else ""
 
     def reload(self) -> None:
-        for name in self.unit:
-            self.vectors[name].copy_(F.normalize(self.tables[name]))
+        for name in self.unit:  # in pieces: lengths and quotients of a whole table are as large
+            pieces = (table.split(AT_ONCE) for table in (self.vectors[name], self.tables[name]))
+            for vectors, rows in zip(*pieces, strict=True):
+                vectors.copy_(F.normalize(rows))
         self.versions = self._versions()
 
     def current(self) -> Self:
@@ -66,9 +72,13 @@ class CompiledLearner(Learner):
     def own_state(self) -> dict[str, Tensor]:
         """Return the tensors that only this kind of learner has."""
 
+    def is_kept(self, name: str) -> bool:
+        """Say whether the unit rows of a table are in checkpoints."""
+        return True
+
     def checkpoint(self) -> State:
         """Return moments, steps and vectors: rebuilt, these may differ in the last bit."""
-        vectors = {name: self.vectors[name] for name in self.unit}
+        vectors = {name: self.vectors[name] for name in self.unit if self.is_kept(name)}
         steps = dict.fromkeys(self.tables, self.steps)
         moments = join(mean=self.means, square=self.squares)
         return moments | join(ready=vectors, rows=self.own_state(), steps=steps)
@@ -84,8 +94,8 @@ class CompiledLearner(Learner):
         if own.keys() <= kept.keys():
             for name, tensor in own.items():
                 tensor.copy_(kept[name])
-            for name in self.unit:
-                self.vectors[name].copy_(state[f"ready.{name}"])
+            for name, vectors in part(state, "ready").items():
+                self.vectors[name].copy_(vectors)
 
     def table_and_moments(self, name: str) -> tuple[Tensor, Tensor, Tensor]:
         """Return a table with the moments of its gradients; Adagrad has no use for the mean."""
@@ -189,21 +199,36 @@ class CompiledKernels(Kernels, Generic[L]):
     def slopes(self, weight: Tensor, query: Tensor, rows: Tensor, norm: int) -> Tensor:
         """Return Σₑ weight[n, E]·∂‖q − e‖/∂q [n, D]; in norm 2 the weight is divided by ‖q − e‖."""
 
-    def count(self, scores: Tensor, answer: Tensor, known: Known | None) -> Tensor:
+    def count(
+        self,
+        scores: Tensor,
+        answer: Tensor,
+        known: Known | None,
+        target: Tensor | None = None,
+        first: int = 0,
+    ) -> Tensor:
         if scores.dtype != torch.float32:
-            return super().count(scores, answer, known)
+            return super().count(scores, answer, known, target, first)
+        if target is None:
+            target = scores.gather(1, answer.unsqueeze(1)).squeeze(1)
         out = torch.empty(3, len(scores), dtype=torch.int64, device=scores.device)
         nothing = Known(answer, answer, answer.int())  # each query's range is empty
-        self.count_to(out, scores.detach(), answer, known or nothing)
+        self.count_to(out, scores.detach(), answer, target.detach(), known or nothing, first)
         return out
 
     @abstractmethod
-    def count_to(self, out: Tensor, scores: Tensor, answer: Tensor, known: Known) -> None:
+    def count_to(
+        self, out: Tensor, scores: Tensor, answer: Tensor, target: Tensor, known: Known, first: int
+    ) -> None:
         """Write the counts [3, n] of scores of 32 bits."""
 
 
 def is_compiled(model: Model) -> bool:
     return type(model) in KINDS and model.entity.dtype == torch.float32
+
+
+def is_compact(entities: int, places: int) -> bool:
+    return entities > SPARSE * places
 
 
 def has_gradients(model: Model, kernels: str) -> bool:

@@ -11,7 +11,14 @@ from nscaching.data.index import AnswerIndex, Side
 from nscaching.kernels.batch import Batch, Known, Negatives
 from nscaching.kernels.caches import Contrast
 from nscaching.kernels.losses import LOGISTIC_ZERO, losses
-from nscaching.kernels.optimizers import TORCH_NAMES, Learning, RowAdam, move, new_optimizer
+from nscaching.kernels.optimizers import (
+    TORCH_NAMES,
+    Learning,
+    RowAdagrad,
+    RowAdam,
+    move,
+    new_optimizer,
+)
 from nscaching.kernels.products import rounded_products
 from nscaching.kernels.state import State
 from nscaching.models import Distances, Form, Model
@@ -116,7 +123,7 @@ class AutogradLearner(Learner):
                 # Copies: numbers anywhere in a mapped file may be summed in another order.
                 own = {theirs: state[f"{ours}.{name}"].clone() for ours, theirs in names.items()}
                 steps = state[f"steps.{name}"]
-                plain = isinstance(optimizer, RowAdam)
+                plain = isinstance(optimizer, RowAdam | RowAdagrad)
                 tables[index] = own | {"step": steps if plain else torch.tensor(float(steps))}
         groups = optimizer.state_dict()["param_groups"]
         optimizer.load_state_dict({"state": tables, "param_groups": groups})

@@ -23,11 +23,27 @@ class Learning:
     weight_decay: float
     """The decay for one triple, λ / number of training triples; a batch decays by its sum."""
     rows: bool = False
-    """Whether Adam moves only the rows that have a gradient; else all, by their momentum."""
-    adagrad: bool = False
+    """Whether only the rows that have a gradient move; else all, by momentum or weight decay."""
+    adagrad: bool = False  # else Adam; with ``rows`` it is RowAdagrad
+    adagrad_start: float = 0.0  # what Adagrad's sums of squares start at
     cubes: float = 0.0  # the nuclear 3-norm penalty λ, on the vectors of each triple
     scale: float = 1.0  # the softmax takes scores times this
     relation_weight: float = 0.0  # of the softmax over the relations of (h, ?, t)
+
+    @property
+    def rows_only(self) -> bool:
+        """Whether a row without a gradient stays: Adagrad has no momentum, only weight decay."""
+        return self.rows or (self.adagrad and not self.weight_decay)
+
+    @property
+    def one_number(self) -> bool:
+        """Whether the optimizer keeps one number for a row, not one for each number of the row."""
+        return self.rows and self.adagrad
+
+    def new_squares(self, table: Tensor) -> Tensor:
+        """Return what sums of squares of a table's gradients start at: [rows, D] or [rows, 1]."""
+        columns = 1 if self.one_number else table.shape[1]
+        return table.new_full((len(table), columns), self.adagrad_start if self.adagrad else 0.0)
 
 
 class RowAdam(torch.optim.Optimizer):
@@ -60,20 +76,49 @@ class RowAdam(torch.optim.Optimizer):
             table[row] -= group["lr"] / (1 - beta_1**steps) * mean[row] / (root + EPSILON)
 
 
+class RowAdagrad(torch.optim.Optimizer):
+    """Adagrad with one sum for each row, of the mean squares of its gradients.
+
+    Only rows with a gradient move. The state is |E| numbers, where Adagrad's is |E|·d.
+    """
+
+    def __init__(self, tables: Iterable[Tensor], learning: Learning) -> None:
+        super().__init__(tables, {"lr": learning.lr, "weight_decay": 0.0})
+        for table in self.param_groups[0]["params"]:
+            self.state[table] = {"sum": learning.new_squares(table.detach()), "step": 0}
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]  # no closure
+        group = self.param_groups[0]
+        for table in group["params"]:
+            state = self.state[table]
+            state["step"] += 1
+            if table.grad is None:
+                continue
+            row = table.grad.any(1).nonzero().squeeze(1)
+            gradient = table.grad[row] + group["weight_decay"] * table[row]
+            state["sum"][row] += gradient.square().mean(1, keepdim=True)
+            table[row] -= group["lr"] * gradient / (state["sum"][row].sqrt() + ADAGRAD_EPSILON)
+
+
 MOMENTS = {"mean": "exp_avg", "square": "exp_avg_sq"}
 TORCH_NAMES: dict[type, dict[str, str]] = {
     torch.optim.Adam: MOMENTS,
     RowAdam: MOMENTS,
+    RowAdagrad: {"square": "sum"},
     torch.optim.Adagrad: {"square": "sum"},
 }
 
 
 def new_optimizer(model: Model, learning: Learning) -> torch.optim.Optimizer:
     tables, lr = model.parameters(), learning.lr
+    if learning.one_number:
+        return RowAdagrad(tables, learning)
     if learning.rows:
         return RowAdam(tables, lr)
     if learning.adagrad:
-        return torch.optim.Adagrad(tables, lr, eps=ADAGRAD_EPSILON)
+        start = learning.adagrad_start
+        return torch.optim.Adagrad(tables, lr, eps=ADAGRAD_EPSILON, initial_accumulator_value=start)
     return torch.optim.Adam(tables, lr, BETAS, EPSILON, fused=True, capturable=model.entity.is_cuda)
 
 

@@ -14,10 +14,12 @@ from nscaching.kernels.choose import ordered, select
 from nscaching.kernels.learner import AutogradLearner, Learner, OneVsAll
 from nscaching.kernels.optimizers import Learning
 from nscaching.kernels.softmax import SoftmaxLearner
+from nscaching.kernels.standing import Asked, Tile, stand_in_parts, tile_of
 from nscaching.models import Model, plain_distances
 from nscaching.settings import CacheSettings
 
-Step = Callable[[Tensor], None]
+Step = Callable[[int], None]
+"""A step on so many of the training triples that come next."""
 
 
 class Kernels:
@@ -42,9 +44,18 @@ class Kernels:
 
     # Training.
 
-    def gather(self, columns: Tensor, row: Tensor) -> Tensor:
-        """Return the columns [k, n] at some rows [B]: [k, B]."""
-        return columns.index_select(1, row)
+    def take(self, columns: Tensor, seed: int, taken: Tensor, size: int) -> Tensor:
+        """Take the next triples of a random order, which is a new one in each pass over all.
+
+        ``taken`` [] counts the triples taken so far, and grows by ``size``. Returns row numbers and
+        the columns [k, n] at those rows: [1 + k, size].
+        """
+        count = columns.shape[1]
+        start = random.stream(seed, taken // count, random.ORDER)
+        place = taken % count + torch.arange(size, device=columns.device)
+        row = random.rotated(start, place, count)
+        taken += size
+        return torch.cat([row.unsqueeze(0), columns.index_select(1, row).long()])
 
     def learner(self, model: Model, learning: Learning) -> Learner:
         """Return what makes the gradient steps, with negatives that replace one side."""
@@ -59,10 +70,10 @@ class Kernels:
         return AutogradLearner(model, learning)
 
     def capture(self, step: Step, phase: Callable[[], object] | None) -> Step:
-        """Return a step on the rows [B] of a batch that may run faster than the given one.
+        """Return a step that may run faster than the given one.
 
-        Steps of one size and one phase must be the same operations on the same memory, apart from
-        the rows; where they are not, phase is None.
+        Steps of one size and one phase must be the same operations on the same memory; where they
+        are not, phase is None.
         """
         return step
 
@@ -137,6 +148,14 @@ class Kernels:
         start = random.stream(seed, tick // parts, random.TAIL)
         return random.shuffled(start, tick % parts * count + place, entities)
 
+    def sample(self, below: int, count: int, seed: int, number: Tensor) -> Tensor:
+        """Return different numbers of 0 … below − 1 for each sample [n], by its number: [n, count].
+
+        Any are as likely as any others.
+        """
+        start = random.stream(seed, number, random.RIVAL).unsqueeze(1)
+        return random.rotated(start, torch.arange(count, device=number.device), below)
+
     def bits(self, purpose: int, seed: int, tick: Tensor, rows: int, count: int = 1) -> Tensor:
         """Return random bits [rows, count] of a step for a purpose."""
         row, index = (torch.arange(size, device=tick.device) for size in (rows, count))
@@ -160,9 +179,9 @@ class Kernels:
         for cache, key in zip(asked.sides, asked.keys, strict=True):
             key = key[key >= 0].unique()
             slot = torch.arange(settings.n1 + settings.n2, device=key.device).unsqueeze(0)
-            row = key.unsqueeze(1)
+            number = cache.numbers(key).unsqueeze(1)
             start = random.stream(asked.seed, asked.tick, random.FRESH[cache.side])
-            own = torch.zeros_like(row) if settings.shared_candidates else row
+            own = torch.zeros_like(number) if settings.shared_candidates else number
             fresh = random.whole(random.bits(start, own, slot[:, settings.n1 :]), model.entities)
             fresh = fresh.expand(len(key), -1)
             candidates = torch.cat([cache.ids[key].long(), fresh], dim=1)  # [keys, N1 + N2]
@@ -172,12 +191,23 @@ class Kernels:
             # A set gives each entity one noise, wherever in the row it stands.
             index = candidates if settings.candidates == "set" else slot
             start = random.stream(asked.seed, asked.tick, random.NOISE[cache.side])
-            noise = random.gumbel(random.bits(start, row, index))
+            noise = random.gumbel(random.bits(start, number, index))
             chosen = select(
                 settings.refresh, scores, settings.n1, noise, settings.temperature, excluded
             )
             kept = candidates.gather(1, chosen.sort(1).values)
             cache.ids[key] = (kept.sort(1).values if settings.candidates == "set" else kept).int()
+
+    def take_rows(self, rows: Tensor, row: Tensor) -> Tensor:
+        """Copy some rows [B] of a cache [rows, N1], wherever it is, to the device of ``row``."""
+        return rows.index_select(0, row.to(rows.device)).to(row.device)
+
+    def put_rows(self, rows: Tensor, row: Tensor, copies: Tensor, last: Tensor) -> None:
+        """Write copies [B, N1] to the rows [B] of a cache, where they are.
+
+        Of equal rows, which follow one another, the copy that is the ``last`` [B] counts.
+        """
+        rows[row.to(rows.device)] = copies[last].to(rows.device)
 
     # Counts for the probes.
 
@@ -198,24 +228,60 @@ class Kernels:
 
     # Ranking.
 
-    def score_all(self, model: Model, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
-        """Score every entity as the answer: anchor [n], relation [n] → [n, |E|]."""
-        return model.score_all(side, anchor, relation, self.distances)
+    def score_all(
+        self,
+        model: Model,
+        side: Side,
+        anchor: Tensor,
+        relation: Tensor,
+        entities: Tensor | None = None,
+    ) -> Tensor:
+        """Score every entity, or some [K], as the answer: anchor [n], relation [n] → [n, K]."""
+        if entities is None:
+            return model.score_all(side, anchor, relation, self.distances)
+        return model.score_shared(side, anchor, relation, entities, self.distances)
 
     def distances(self, query: Tensor, rows: Tensor, norm: int) -> Tensor:
         """Return ‖q − e‖ [n, E] of all queries [n, D] and rows [E, D]."""
         return plain_distances(query, rows, norm)
 
-    def count(self, scores: Tensor, answer: Tensor, known: Known | None) -> Tensor:
+    def tile(self, model: Model, budget: int) -> Tile:
+        """Return how many queries meet how many entities at once within some bytes of scores."""
+        return tile_of(model, budget)
+
+    def stand(self, model: Model, side: Side, asked: Asked, width: int) -> Tensor:
+        """Count [3, n] as ``count`` does among all entities, of which ``width`` are scored at once.
+
+        ``width`` is at least n, or all entities.
+        """
+        if width < model.entities:
+            return stand_in_parts(self, model, side, asked, width)
+        scores = self.score_all(model, side, asked.anchor, asked.relation)
+        return self.count(scores, asked.answer, asked.known)
+
+    def count(
+        self,
+        scores: Tensor,
+        answer: Tensor,
+        known: Known | None,
+        target: Tensor | None = None,
+        first: int = 0,
+    ) -> Tensor:
         """Count in each row of scores [n, E]: above the answer [n], equal to it, non-finite.
 
         Returns [3, n]. The answer itself and known answers do not count as above or equal. The
-        scores may be overwritten.
+        scores may be overwritten. They may be those of the entities from ``first`` on, to which all
+        of ``known`` belong; ``target`` [n] is the score of the answer then.
         """
-        answer = answer.unsqueeze(1)
-        target = scores.gather(1, answer)
+        if target is None:
+            target = scores.gather(1, answer.unsqueeze(1)).squeeze(1)
         wrong = (~scores.isfinite()).sum(1)
         if known is not None:
-            scores[known.pairs()] = float("-inf")
-        scores.scatter_(1, answer, float("-inf"))
-        return torch.stack([(scores > target).sum(1), (scores == target).sum(1), wrong])
+            row, entity = known.pairs()
+            scores[row, entity - first] = float("-inf")
+        (row,) = ((answer >= first) & (answer < first + scores.shape[1])).nonzero(as_tuple=True)
+        scores[row, answer[row] - first] = float("-inf")
+        above, level = (
+            compare(scores, target.unsqueeze(1)).sum(1) for compare in (torch.gt, torch.eq)
+        )
+        return torch.stack([above, level, wrong])

@@ -14,8 +14,8 @@ from nscaching.kernels.learner import AllEntities
 class SoftmaxLearner(AllEntities):
     """−log p(t | h, r) − log p(h | r, t) with an estimate of the partition function.
 
-    For a query with answer t, cached entities C and a tail U of K entities that were drawn without
-    replacement,
+    For a query with answer t, a head C, which is what is cached and what is near in the graph, and
+    a tail U of K entities that were drawn without replacement,
 
         Z = exp s(t) + Σ_{c ∈ C, c ≠ t} exp s(c) + |E|/K · Σ_{u ∈ U, u ∉ C, u ≠ t} exp s(u)
 
@@ -25,19 +25,23 @@ class SoftmaxLearner(AllEntities):
 
     def loss_of(self, side: Side, batch: Batch, negatives: Contrast) -> Tensor:
         assert isinstance(negatives, Rivals)
-        anchor, answer = (ids.unsqueeze(1) for ids in side.query(batch.head, batch.tail))
+        ends = side.query(batch.head, batch.tail)
+        anchor, answer = ends[0], ends[1].unsqueeze(1)
         cached = negatives.cached(side).expand(len(batch), -1)  # [B, N1]
-        query = side, anchor.squeeze(1), batch.relation
+        near = negatives.near(side, anchor, cached)  # [B, M]
+        query = side, anchor, batch.relation
         scale, tail = self.learning.scale, negatives.tail
-        head = scale * self.model.score_candidates(*query, torch.cat([answer, cached], 1))
+        rows = torch.cat([answer, cached, near], 1)
+        head = scale * self.model.score_candidates(*query, rows)
         shared = scale * self.model.score_shared(*query, tail, self.distances)  # [B, K]
-        again = is_member(tail, cached)  # [B, K]
-        candidates = torch.cat([head[:, 1:], shared], 1).detach()
-        twice = torch.cat([torch.zeros_like(cached, dtype=torch.bool), again], 1)
-        negatives.refresh(side, cached, candidates, twice)
-        no_rival = torch.cat([cached == answer, again | (tail == answer)], 1)
-        rivals = torch.cat([head[:, 1:], shared + math.log(negatives.weight)], 1)
-        rivals = rivals.masked_fill(no_rival, float("-inf"))
+        scores = torch.cat([head[:, 1:], shared], 1)  # [B, N1 + M + K]
+        in_head = is_member(tail, cached) | is_member(tail, near.sort(1).values)  # [B, K]
+        new = torch.zeros_like(cached, dtype=torch.bool)
+        again = torch.cat([new, near == cached[:, :1], in_head], 1)
+        negatives.refresh(side, rows[:, 1:], scores.detach(), again)
+        is_answer = torch.cat([rows[:, 1:] == answer, (tail == answer).expand_as(shared)], 1)
+        weighted = torch.cat([head[:, 1:], shared + math.log(negatives.weight)], 1)
+        rivals = weighted.masked_fill(again | is_answer, float("-inf"))
         loss: Tensor = torch.logsumexp(torch.cat([head[:, :1], rivals], 1), 1) - head[:, 0]
         return loss
 

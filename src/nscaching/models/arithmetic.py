@@ -1,15 +1,22 @@
 """Arithmetic of scores in plain torch: complex numbers, distances, products with matrices."""
 
+import math
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nscaching.errors import DIVERGED, UserError
 
 # Gathered candidate rows [queries, K, D] are scored in pieces of this size: small enough for a
 # processor's cache, large enough that a GPU needs few launches.
 PIECE_BYTES = {"cpu": 2 << 20, "cuda": 1 << 30}
+
+# Tables with more numbers are read in pieces of this many where all entities are scored: a score
+# takes copies of the rows.
+MOST_ROWS = 1 << 27
+
+PIECE = 1 << 24  # random numbers that are drawn in memory for a GPU at once
 
 # Vectors that share one copy of a matrix, at least and at most: fewer would spend the time on
 # copies, more on padding where relations have few vectors.
@@ -30,6 +37,26 @@ def moduli(rows: Tensor) -> Tensor:
     """Return the moduli [..., d] of rows [real | imaginary] of 2d; they have a gradient at zero."""
     found: Tensor = torch.linalg.vector_norm(rows.unflatten(-1, (2, -1)), dim=-2)
     return found
+
+
+def start_uniformly(table: Tensor, generator: torch.Generator | None) -> None:
+    """Fill a table [n, D] by Xavier's uniform distribution, the same on any device.
+
+    A generator on the CPU serves a table on a GPU piece by piece: no whole table is in memory.
+    """
+    if generator is None or generator.device == table.device:
+        nn.init.xavier_uniform_(table, generator=generator)
+    else:
+        start_in_pieces(table, generator)
+
+
+@torch.no_grad()
+def start_in_pieces(table: Tensor, generator: torch.Generator) -> None:
+    """Twin of ``xavier_uniform_`` for a table on another device than the generator's."""
+    bound = math.sqrt(3.0) * math.sqrt(2.0 / float(sum(table.shape)))
+    for piece in table.view(-1).split(PIECE):
+        drawn = torch.empty(len(piece), device=generator.device)
+        piece.copy_(drawn.uniform_(-bound, bound, generator=generator))
 
 
 def plain_distances(query: Tensor, rows: Tensor, norm: int) -> Tensor:

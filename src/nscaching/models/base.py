@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nscaching.data.index import Side
+from nscaching.models import arithmetic
 from nscaching.models.arithmetic import MODULI, PIECE_BYTES, Distances, moduli, plain_distances
 from nscaching.registry import Registry
 
@@ -76,7 +77,12 @@ class Model(nn.Module, ABC):
     def reset(self, generator: torch.Generator | None = None) -> None:
         """Start all tables with Xavier's uniform distribution (the paper's "scratch")."""
         for table in self.parameters():
-            nn.init.xavier_uniform_(table, generator=generator)
+            arithmetic.start_uniformly(table, generator)
+
+    @classmethod
+    def starts_anywhere(cls) -> bool:
+        """Whether the start can be made where the tables stay: no subclass has code of its own."""
+        return cls.reset is Model.reset and cls.prepare is Model.prepare
 
     def prepare(self, graph: KnowledgeGraph) -> None:
         """Set what the model needs of the training triples; called once, on a fresh model."""
@@ -225,7 +231,15 @@ class Model(nn.Module, ABC):
 
         ``distances`` may be a faster twin of this module's.
         """
-        return self.score_shared(side, anchor, relation, self._everyone(), distances)
+        at_once = max(1, arithmetic.MOST_ROWS // self.entity.shape[1])
+        if torch.is_grad_enabled() or self.entities <= at_once:
+            return self.score_shared(side, anchor, relation, self._everyone(), distances)
+        out = self.entity.new_empty(len(anchor), self.entities)
+        for first in range(0, self.entities, at_once):
+            last = min(first + at_once, self.entities)
+            piece = torch.arange(first, last, device=out.device)
+            out[:, first:last] = self.score_shared(side, anchor, relation, piece, distances)
+        return out
 
     def score_shared(
         self,

@@ -82,7 +82,16 @@ def adam(row, mean, square, g, size, root, decay):
 
 @njit(**INLINE)
 def adagrad(row, square, g, size, decay):
+    """Move a row; a single square is that of the whole row, the mean of its numbers'."""
     size, decay = np.float32(size), np.float32(decay)
+    if square.size < row.size:
+        for i in range(row.size):
+            g[i] += decay * row[i]
+        square[0] += dot(g, g) / np.float32(row.size)
+        size /= np.sqrt(square[0]) + ADAGRAD_EPSILON
+        for i in range(row.size):
+            row[i] -= size * g[i]
+        return
     for i in range(row.size):
         gradient = g[i] + decay * row[i]
         square[i] += gradient * gradient

@@ -10,6 +10,7 @@ from nscaching.kernels.batch import Known
 from nscaching.kernels.caches import CacheAccess
 from nscaching.kernels.codes import FORMS, STRATEGIES
 from nscaching.kernels.compiled import CompiledKernels, has_queries, shift_of
+from nscaching.kernels.cpu import order as cpu_order
 from nscaching.kernels.cpu import rank as cpu_rank
 from nscaching.kernels.cpu import refresh as cpu_refresh
 from nscaching.kernels.cpu import softmax as cpu_softmax
@@ -43,6 +44,23 @@ class NumbaKernels(CompiledKernels[NumbaLearner]):
     def new_softmax_learner(self, model: Model, learning: Learning) -> NumbaLearner:
         return NumbaSoftmax(model, learning, self.threads)
 
+    def take(self, columns: Tensor, seed: int, taken: Tensor, size: int) -> Tensor:
+        n, sofar = columns.shape[1], int(taken)
+        start = np.uint32(random.stream_start(seed, sofar // n, random.ORDER))
+        out = torch.empty(1 + len(columns), size, dtype=torch.int64)
+        arguments = columns, start, sofar % n, random.grid_width(n), out
+        self.threads.run(cpu_order.take, size, *arguments, numbers=8 * size)
+        taken += size
+        return out
+
+    def sample(self, below: int, count: int, seed: int, number: Tensor) -> Tensor:
+        starts = random.stream(seed, number, random.RIVAL).numpy().astype(np.uint32)
+        out = torch.empty(len(number), count, dtype=torch.int64)
+        self.threads.run(
+            cpu_order.sample, len(number), starts, below, random.grid_width(below), out
+        )
+        return out
+
     def tail(self, entities: int, count: int, seed: int, tick: Tensor) -> Tensor:
         if count >= entities:
             return super().tail(entities, count, seed, tick)
@@ -75,7 +93,7 @@ class NumbaKernels(CompiledKernels[NumbaLearner]):
                 for purpose in (random.FRESH[cache.side], random.NOISE[cache.side])
             ]
             arguments = (
-                cache.ids, key, asks(cache.side, anchor, relation), rows,
+                cache.ids, key, cache.numbers(key), asks(cache.side, anchor, relation), rows,
                 FORMS[model.form], model.metric, NONE if shift is None else shift,
                 model.direction(relation) if shifted else NO_ROWS, model.unit_projection,
                 settings.n2, *starts, settings.shared_candidates, STRATEGIES[settings.refresh],
@@ -96,6 +114,8 @@ class NumbaKernels(CompiledKernels[NumbaLearner]):
         self.threads.run(cpu_rank.slopes, len(query), *tables, norm, out)
         return out
 
-    def count_to(self, out: Tensor, scores: Tensor, answer: Tensor, known: Known) -> None:
+    def count_to(
+        self, out: Tensor, scores: Tensor, answer: Tensor, target: Tensor, known: Known, first: int
+    ) -> None:
         ranges = known.start, known.end, known.answers
-        self.threads.run(cpu_rank.count, len(scores), scores, answer, *ranges, out)
+        self.threads.run(cpu_rank.count, len(scores), scores, answer, target, *ranges, first, out)

@@ -160,8 +160,7 @@ class NumbaLearner(CompiledLearner):
             size = learning.lr / (1 - BETAS[0] ** self.steps)
             root = (1 - BETAS[1] ** self.steps) ** -0.5
         decay = learning.weight_decay * batch
-        # Adagrad has no momentum: a row without a gradient stays, unless its weights decay.
-        rows_only = learning.rows or (learning.adagrad and not decay)
+        rows_only = learning.rows_only
         moved = self.moved if is_entity else np.ones(len(self.tables[name]), np.uint8)
         shift, g_shift, projection = NONE, NONE, [NO_ROWS] * 3
         if is_entity and self.projection:

@@ -24,6 +24,7 @@ INLINE = COMPILE | {"cache": False, "forceinline": True}
 
 MIX_1, MIX_2 = np.uint32(random.MIX_1), np.uint32(random.MIX_2)
 STEP_KEY, STEP_INDEX = np.uint32(random.STEP_KEY), np.uint32(random.STEP_INDEX)
+ROTATIONS = random.ROTATIONS
 HALF, UNIT = np.float32(0.5), np.float32(2**-23)
 LOG_2 = np.float32(0.6931471805599453)
 
@@ -69,3 +70,24 @@ def log(x):
 def gumbel(random_bits):
     u = (np.float32(np.int32(random_bits >> np.uint32(9))) + HALF) * UNIT
     return -log(-log(u))
+
+
+@njit(**INLINE)
+def rotate(start, row, column, width, full, rest):
+    """Turn places of a grid into what stands there in a random order; see ``random.rotated``."""
+    for turn in range(ROTATIONS):
+        stream = stream_of(start, turn)
+        for j in range(row.size):
+            if turn % 2 == 0:
+                length = width if row[j] < full else rest
+                column[j] = turned(column[j], length, bits(stream, row[j]))
+            else:
+                length = full + np.uint32(1) if column[j] < rest else full
+                row[j] = turned(row[j], length, bits(stream, column[j]))
+
+
+@njit(**INLINE)
+def turned(place, length, random_bits):
+    far = np.uint32((np.uint64(random_bits) * np.uint64(length)) >> np.uint64(32))
+    place = np.uint32(place + far)
+    return np.uint32(place - length) if place >= length else place

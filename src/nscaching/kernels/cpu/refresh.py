@@ -41,10 +41,10 @@ def threshold(values, count, wanted):
 
 @njit(**COMPILE)
 def refresh(
-    begin, end, cache, key, query, rows, form, norm, shift, direction, unit,
+    begin, end, cache, key, number, query, rows, form, norm, shift, direction, unit,
     n2, fresh_start, noise_start, shared, strategy, scale, distinct, mark, seen,
 ):  # fmt: skip
-    """Refresh the keys [begin:end], all different.
+    """Refresh the keys [begin:end], all different, with random numbers by ``number``.
 
     The scores of the i-th key are multiplied by scale[i] before noise is added. Candidates of the
     i-th key are marked by ``mark`` + i in ``seen`` [|E|]; no mark is used twice.
@@ -56,7 +56,7 @@ def refresh(
     entities = np.uint64(rows.shape[0])
     for i in range(begin, end):
         k = key[i]
-        fresh = stream_of(fresh_start, np.int64(0) if shared else k)
+        fresh = stream_of(fresh_start, np.int64(0) if shared else number[i])
         count = 0
         for slot in range(n1 + n2):
             if slot < n1:
@@ -77,7 +77,7 @@ def refresh(
             else:
                 score(form, norm, q, rows, some, values)
         if strategy != TOP:
-            noise = stream_of(noise_start, k)
+            noise = stream_of(noise_start, number[i])
             if strategy == UNIFORM:
                 for c in range(count):
                     values[c] = gumbel(bits(noise, index[c]))

@@ -43,22 +43,49 @@ def tail(begin, end, start, first, entities, out):
 
 
 @njit(**INLINE)
-def choose(cached, values, tail, tail_values, strategy, temperature, noise, ids, scores, fresh):
-    """Keep the best of the cached entities, all different, and the tail, in order, in ``fresh``.
+def step(heads, tails, first_head, first_tail, entity, random_bits):
+    """Choose a triple that holds the entity, and return the other end."""
+    of_heads = first_head[entity + 1] - first_head[entity]
+    of_tails = first_tail[entity + 1] - first_tail[entity]
+    below = np.uint64(np.int64(of_heads) + np.int64(of_tails))
+    place = np.int64((np.uint64(random_bits) * below) >> np.uint64(32))
+    if place < of_heads:
+        return heads[first_head[entity] + place]
+    return tails[first_tail[entity] + place - of_heads]
 
-    Only what is better than the worst of the cached can enter. What is cached has no score in the
-    tail.
+
+@njit(**INLINE)
+def walk(heads, tails, first_head, first_tail, stream, anchor, head, n1):
+    """Put where walks from the anchor end behind the N1 cached; repeats become the first cached."""
+    for c in range(n1, head.size):
+        number = np.uint32(2 * (c - n1))
+        found = step(heads, tails, first_head, first_tail, anchor, bits(stream, number))
+        if (c - n1) % 2 == 1:
+            more = bits(stream, number + np.uint32(1))
+            found = step(heads, tails, first_head, first_tail, found, more)
+        again = 0
+        for other in range(c):
+            again += head[other] == found
+        head[c] = head[0] if again else found
+
+
+@njit(**INLINE)
+def choose(head, values, tail, tail_values, strategy, temperature, noise, ids, scores, fresh):
+    """Keep the best of the head and the tail, in order, in ``fresh`` [N1].
+
+    The first N1 of the head are the cached, all different; only what is better than the worst of
+    them can enter. What stands in the head has no score in the tail.
     """
-    n1 = cached.size
+    n1, share = fresh.size, ONE
+    others = tail_values
     if strategy == TOP:
-        for c in range(n1):
+        for c in range(head.size):
             scores[c] = values[c]
-        others = tail_values
     else:
-        others = scores[n1 + tail.size + 1 :]
+        others = scores[head.size + tail.size + 1 :]
         share = ZERO if strategy == UNIFORM else ONE / np.float32(temperature)
-        for c in range(n1):
-            scores[c] = share * values[c] + gumbel(bits(noise, cached[c]))
+        for c in range(head.size):
+            scores[c] = share * values[c] + gumbel(bits(noise, head[c]))
         for k in range(tail.size):
             others[k] = gumbel(bits(noise, tail[k]))
         for k in range(tail.size):
@@ -66,10 +93,13 @@ def choose(cached, values, tail, tail_values, strategy, temperature, noise, ids,
                 others[k] = NOTHING
             elif strategy != UNIFORM:
                 others[k] += share * tail_values[k]
-    for c in range(n1):
+    for c in range(head.size):
         scores[c] = min(max(scores[c], -LARGEST), LARGEST)
-        ids[c] = cached[c]
+        ids[c] = head[c]
     least, count = least_of(scores[:n1]), n1
+    for c in range(n1, head.size):
+        ids[count], scores[count] = ids[c], scores[c]
+        count += head[c] != head[0] and scores[c] > least
     for first in range(0, tail.size, SOME):
         last, better = min(first + SOME, tail.size), 0
         for k in range(first, last):
@@ -80,7 +110,7 @@ def choose(cached, values, tail, tail_values, strategy, temperature, noise, ids,
                 count += others[k] > least
     if count == n1:
         for c in range(n1):
-            fresh[c] = cached[c]
+            fresh[c] = head[c]
     else:
         keep(fresh, ids, scores, count, threshold(scores, count, n1))
         sort(fresh)
@@ -88,56 +118,61 @@ def choose(cached, values, tail, tail_values, strategy, temperature, noise, ids,
 
 @njit(**COMPILE)
 def meet(
-    begin, end, form, norm, weights, log_weight, negligible, answer, heads, tails, key, of_heads,
+    begin, end, form, norm, weights, log_weight, negligible, answer, anchor, heads, tails, key,
+    number, of_heads, graph_heads, graph_tails, first_head, first_tail, head_walk, tail_walk,
     query, rows, tail, where, tail_slopes, refreshing, strategy, temperature, head_noise,
     tail_noise, candidates, slopes, active, losses, by_query, fresh,
 ):  # fmt: skip
     """Compare the queries [begin:end] with answer, cached entities and tail.
 
-    candidates [2B, 1 + N1] become answer and cached entities, slopes [2B, 1 + N1] the slopes of
-    the losses by their scores, ``active`` whether these are not zero, by_query [2B, D] the sums of
-    slope·∂f by the queries. A cached entity whose share of the probability of all false answers
-    is not above ``negligible`` has no slope. tail_slopes [2B, K] hold the dots or distances of the
+    candidates [2B, 1 + H] become answer and head: N1 cached entities, and where walks through the
+    graph end. slopes [2B, 1 + H] become the slopes of the losses by their scores, ``active``
+    whether these are not zero, by_query [2B, D] the sums of slope·∂f by the queries. An entity of
+    the head whose share of the probability of all false answers is not above ``negligible`` has no
+    slope. tail_slopes [2B, K] hold the dots or distances of the
     tail before, and the slopes by these afterwards, in norm 2 divided by the distances. where [|E|]
     says at which place of the tail an entity stands, or −1. The first ``of_heads`` use the cache
     of the heads. fresh [2B, N1] become the new rows of the caches.
     """
-    n1, count = heads.shape[1], tail.size
-    ids = np.empty(n1 + count + 1, np.int32)
-    scores = np.empty(n1 + 2 * count + 1, np.float32)
+    n1, size, count = heads.shape[1], candidates.shape[1] - 1, tail.size
+    ids = np.empty(size + count + 1, np.int32)
+    scores = np.empty(size + 2 * count + 1, np.float32)
     lengths = np.empty(count, np.float32)
     for i in range(begin, end):
-        cached, others, values, q = candidates[i, 1:], tail_slopes[i], slopes[i], query[i]
+        head, others, values, q = candidates[i, 1:], tail_slopes[i], slopes[i], query[i]
         t, k, w = answer[i], key[i], weights[i]
         candidates[i, 0] = t
         if i < of_heads:
             for c in range(n1):
-                cached[c] = heads[k, c]
+                head[c] = heads[k, c]
         else:
             for c in range(n1):
-                cached[c] = tails[k, c]
+                head[c] = tails[k, c]
+        if size > n1:
+            start = stream_of(head_walk if i < of_heads else tail_walk, number[i])
+            walk(graph_heads, graph_tails, first_head, first_tail, start, anchor[i], head, n1)
         score(form, norm, q, rows, candidates[i], values)
         multiply(values, w)
         if form != DOT:
             lengths[:] = others
         multiply(others, w if form == DOT else -w)
-        for c in range(n1):
-            if where[cached[c]] >= 0:
-                others[where[cached[c]]] = NOTHING
+        for c in range(size):
+            if where[head[c]] >= 0:
+                others[where[head[c]]] = NOTHING
         if refreshing:
             noise = np.uint32(0)
             if strategy != TOP:
-                noise = stream_of(head_noise if i < of_heads else tail_noise, k)
+                noise = stream_of(head_noise if i < of_heads else tail_noise, number[i])
             choose(
-                cached, values[1:], tail, others, strategy, temperature, noise, ids, scores,
+                head, values[1:], tail, others, strategy, temperature, noise, ids, scores,
                 fresh[i],
             )  # fmt: skip
         true = values[0]
         if where[t] >= 0:
             others[where[t]] = NOTHING
-        for c in range(1, 1 + n1):
-            if candidates[i, c] == t:
-                values[c] = NOTHING
+        for c in range(size):
+            if head[c] == t or (c >= n1 and head[c] == head[0]):
+                values[1 + c] = NOTHING
         most = max(most_of(values), most_of(others) + log_weight)
         values[0] = NOTHING
         exponentiate(values, -most)
@@ -147,14 +182,14 @@ def meet(
         losses[i] = most - true + np.log(total)
         slope = w / total
         least = negligible * rivals
-        for c in range(1 + n1):
+        for c in range(1 + size):
             values[c] = slope * values[c] if values[c] > least else ZERO
         values[0] = -slope * rivals
         multiply(others, slope if form == DOT else -slope)
         if form != DOT and norm == 2:
             for u in range(count):
                 others[u] = others[u] / lengths[u] if lengths[u] > 0 else ZERO
-        for c in range(1 + n1):
+        for c in range(1 + size):
             active[i, c] = values[c] != 0
         by_query[i] = 0
         pull(form, norm, values, q, rows, candidates[i], by_query[i])

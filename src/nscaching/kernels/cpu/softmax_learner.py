@@ -40,13 +40,18 @@ class NumbaSoftmax(SoftmaxStep, NumbaQueries):
         form, metric, cache = self.model.form, self.model.metric, rivals.cache
         blocks = [*pairwise([*range(0, n, BLOCK), n])]
         caches: list[Array] = [np.empty((0, 0), np.int32)] * 2
-        key = asked.answer  # of no use, but there has to be one
+        key = number = asked.answer  # of no use, but there has to be one
         if cache is not None:
             caches, key = [side.ids.numpy() for side in cache.sides], torch.cat([*cache.keys])
+            number = torch.cat(cache.numbers())
         n1 = caches[0].shape[1]
+        graph, walk = [np.empty(0, np.int32)] * 4, (np.uint32(), np.uint32())
+        if cache is not None and rivals.nearby is not None:
+            graph = [part.numpy() for part in rivals.nearby.graph]
+            walk = starts(cache, random.WALK)
 
         parts = len(blocks) if form is Form.DOT else 1
-        self.make_places(torch.cat([tail.repeat(parts), asked.anchor]), n, 1 + n1)
+        self.make_places(torch.cat([tail.repeat(parts), asked.anchor]), n, 1 + n1 + rivals.walks)
         self.queries = query
         by_query, losses = self.own_room("by_query", n, size), torch.empty(n)
         fresh = self.own_room("fresh", n, n1, dtype=torch.int32)
@@ -61,9 +66,9 @@ class NumbaSoftmax(SoftmaxStep, NumbaQueries):
             part.numpy() if isinstance(part, Tensor) else part
             for part in (
                 FORMS[form], metric, weights, math.log(rivals.weight), NEGLIGIBLE, asked.answer,
-                *caches, key, n // 2, query, self.rows, tail, self.where, slopes, refreshing, *how,
-                self.candidates, self.by_candidate, self.candidate_active, losses,
-                by_query, fresh,
+                asked.anchor, *caches, key, number, n // 2, *graph, *walk, query, self.rows, tail,
+                self.where, slopes, refreshing, *how, self.candidates, self.by_candidate,
+                self.candidate_active, losses, by_query, fresh,
             )
         ]  # fmt: skip
         met = slopes.numpy(), query.numpy(), rows.numpy()
@@ -97,12 +102,17 @@ class NumbaSoftmax(SoftmaxStep, NumbaQueries):
 
     def _how(self, cache: CacheAccess) -> tuple[int, float, np.uint32, np.uint32]:
         """Return strategy and temperature of a refresh, and the starts of each side's noise."""
-        starts = (random.stream(cache.seed, cache.tick, random.NOISE[side]) for side in Side)
-        of_heads, of_tails = (np.uint32(start.item()) for start in starts)
         how = cache.settings
-        return STRATEGIES[how.refresh], float(how.temperature), of_heads, of_tails
+        return STRATEGIES[how.refresh], float(how.temperature), *starts(cache, random.NOISE)
 
     def move(self, n: int, loss: Tensor, teaching: Tensor, sums: Tensor) -> None:
         self.loss[:n], self.teaching[:n] = loss.numpy(), teaching.numpy()
         self.move_all(n)
         self._count(n, sums)
+
+
+def starts(cache: CacheAccess, purpose: dict[Side, int]) -> tuple[np.uint32, np.uint32]:
+    """Return the starts of the random numbers of heads and of tails."""
+    made = (random.stream(cache.seed, cache.tick, purpose[side]) for side in Side)
+    of_heads, of_tails = (np.uint32(start.item()) for start in made)
+    return of_heads, of_tails

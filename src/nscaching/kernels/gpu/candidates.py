@@ -9,6 +9,7 @@ import triton.language as tl
 
 from nscaching.kernels.gpu.forms import COMPLEX, DISTMULT, TRANSD, TRANSE, conj_times, times
 from nscaching.kernels.gpu.scores import scores
+from nscaching.kernels.gpu.slots import slot_of
 from nscaching.kernels.gpu.step import add_whole, length, project, project_back, slope_of
 
 
@@ -36,8 +37,9 @@ def score(
 
 @triton.jit
 def match_many(
-    a, r, replace, candidates, slopes, first, last, rows, relations, g_rows, g_relations, touched,
-    D: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr,
+    a, r, replace, candidates, slopes, first, last, place, rows, relations, g_rows, g_relations,
+    slots, owners,
+    D: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr, COMPACT: tl.constexpr,
 ):  # fmt: skip
     """Add the gradients of DistMult or ComplEx; return the steepest slope."""
     HALF: tl.constexpr = D // 2
@@ -59,17 +61,18 @@ def match_many(
         W_im = none
     W = none
     for k in range(first, last):
-        e = tl.load(candidates + k)
+        e = tl.load(candidates + k).to(tl.int64)
         slope = tl.load(slopes + k)
         steepest = tl.maximum(steepest, tl.abs(slope))
         live = inside & (none + tl.abs(slope) > 0)
+        e_slot = slot_of(slots, owners, e, place + 1 + k, tl.abs(slope) > 0, COMPACT)
         W += slope * tl.load(rows + e * D + d, live, 0.0)
-        add_whole(g_rows + e * D + d, slope * Q, live)
+        add_whole(g_rows + e_slot * D + d, slope * Q, live)
         if KIND == COMPLEX:
             W_im += slope * tl.load(rows + e * D + HALF + d, live, 0.0)
-            add_whole(g_rows + e * D + HALF + d, slope * Q_im, live)
-        tl.store(touched + e, 1, tl.abs(slope) > 0)
+            add_whole(g_rows + e_slot * D + HALF + d, slope * Q_im, live)
     active = inside & (none + steepest > 0)
+    a_slot = slot_of(slots, owners, a, place, steepest > 0, COMPACT)
     if KIND == DISTMULT:
         by_a, by_r = W * R, W * A
     else:
@@ -80,18 +83,19 @@ def match_many(
         by_r, for_head_im = conj_times(W, W_im, A, A_im)
         _, for_tail_im = conj_times(A, A_im, W, W_im)
         by_r_im = tl.where(replace, for_head_im, for_tail_im)
-        add_whole(g_rows + a * D + HALF + d, by_a_im, active)
+        add_whole(g_rows + a_slot * D + HALF + d, by_a_im, active)
         add_whole(g_relations + r * D + HALF + d, by_r_im, active)
-    add_whole(g_rows + a * D + d, by_a, active)
+    add_whole(g_rows + a_slot * D + d, by_a, active)
     add_whole(g_relations + r * D + d, by_r, active)
     return steepest
 
 
 @triton.jit
 def translate_many(
-    a, r, replace, candidates, slopes, first, last,
-    rows, shift, relations, directions, g_rows, g_shift, g_relations, g_directions, touched,
+    a, r, replace, candidates, slopes, first, last, place,
+    rows, shift, relations, directions, g_rows, g_shift, g_relations, g_directions, slots, owners,
     D: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr, NORM: tl.constexpr,
+    COMPACT: tl.constexpr,
 ):  # fmt: skip
     """Add the gradients of TransE, TransH or TransD; return the steepest slope."""
     d = tl.arange(0, BLOCK)
@@ -107,10 +111,11 @@ def translate_many(
     by_v = none
     to_a = none
     for k in range(first, last):
-        e = tl.load(candidates + k)
+        e = tl.load(candidates + k).to(tl.int64)
         slope = tl.load(slopes + k)
         steepest = tl.maximum(steepest, tl.abs(slope))
         live = inside & (none + tl.abs(slope) > 0)
+        e_slot = slot_of(slots, owners, e, place + 1 + k, tl.abs(slope) > 0, COMPACT)
         Z = tl.load(rows + e * D + d, live, 0.0)
         s_e = tl.load(shift + e) if KIND == TRANSD else 0.0
         p_e, s_p, c_e = project(Z, s_e, V, KIND)
@@ -121,19 +126,19 @@ def translate_many(
         to_e = tl.where(replace, steep, -steep)  # a tail enters with a minus
         to_a -= to_e
         by_e, v_e, of_e = project_back(to_e, p_e, s_p, c_e, Z, V, KIND)
-        add_whole(g_rows + e * D + d, by_e, live)
+        add_whole(g_rows + e_slot * D + d, by_e, live)
         if KIND != TRANSE:
             by_v += v_e
         if KIND == TRANSD:
-            add_whole(g_shift + e, of_e, tl.abs(slope) > 0)
-        tl.store(touched + e, 1, tl.abs(slope) > 0)
+            add_whole(g_shift + e_slot, of_e, tl.abs(slope) > 0)
     by_a, v_a, of_a = project_back(to_a, p_a, s_a, c_a, A, V, KIND)
     active = inside & (none + steepest > 0)
+    a_slot = slot_of(slots, owners, a, place, steepest > 0, COMPACT)
     if KIND != TRANSE:
         add_whole(g_directions + r * D + d, by_v + v_a, active)
     if KIND == TRANSD:
-        add_whole(g_shift + a, of_a, steepest > 0)
-    add_whole(g_rows + a * D + d, by_a, active)
+        add_whole(g_shift + a_slot, of_a, steepest > 0)
+    add_whole(g_rows + a_slot * D + d, by_a, active)
     add_whole(g_relations + r * D + d, by_r, active)
     return steepest
 
@@ -142,29 +147,30 @@ def translate_many(
 def gradients(
     head, relation, tail, replace_head, candidates, slopes, K, SHARE,
     rows, shift, relations, directions, g_rows, g_shift, g_relations, g_directions,
-    touched, relation_touched,
+    slots, owners, relation_owners,
     D: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr, NORM: tl.constexpr,
+    COMPACT: tl.constexpr,
 ):  # fmt: skip
     """Add slope·∂f of SHARE of the candidates [B, K] of one triple to the gradients of its rows.
 
-    The rows that have a gradient are marked in touched [E] and relation_touched [R].
+    A triple has 1 + K places: of its anchor and of the candidates.
     """
     i = tl.program_id(0).to(tl.int64)
     replace = tl.load(replace_head + i)
-    r = tl.load(relation + i)
-    a = tl.where(replace, tl.load(tail + i), tl.load(head + i))
+    r = tl.load(relation + i).to(tl.int64)
+    a = tl.where(replace, tl.load(tail + i), tl.load(head + i)).to(tl.int64)
+    place = i * (1 + K)
     first = tl.program_id(1) * SHARE
     last = tl.minimum(first + SHARE, K)
     if (KIND == DISTMULT) or (KIND == COMPLEX):
         steepest = match_many(
-            a, r, replace, candidates + i * K, slopes + i * K, first, last,
-            rows, relations, g_rows, g_relations, touched, D, BLOCK, KIND,
+            a, r, replace, candidates + i * K, slopes + i * K, first, last, place,
+            rows, relations, g_rows, g_relations, slots, owners, D, BLOCK, KIND, COMPACT,
         )  # fmt: skip
     else:
         steepest = translate_many(
-            a, r, replace, candidates + i * K, slopes + i * K, first, last,
-            rows, shift, relations, directions, g_rows, g_shift, g_relations, g_directions, touched,
-            D, BLOCK, KIND, NORM,
+            a, r, replace, candidates + i * K, slopes + i * K, first, last, place,
+            rows, shift, relations, directions, g_rows, g_shift, g_relations, g_directions,
+            slots, owners, D, BLOCK, KIND, NORM, COMPACT,
         )  # fmt: skip
-    tl.store(touched + a, 1, steepest > 0)
-    tl.store(relation_touched + r, 1, steepest > 0)
+    slot_of(relation_owners, relation_owners, r, r, steepest > 0, False)

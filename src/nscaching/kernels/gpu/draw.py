@@ -1,18 +1,45 @@
-"""Gathering a batch and drawing its negatives, compiled for GPUs."""
+"""Taking a batch and drawing its negatives, compiled for GPUs."""
 
 import triton
 import triton.language as tl
 
-from nscaching.kernels.gpu.random import bits, gumbel, start_of, stream_of, uniform
+from nscaching.kernels.gpu.random import (
+    bits,
+    gumbel,
+    rotated,
+    start_at,
+    start_of,
+    stream_of,
+    uniform,
+)
 from nscaching.kernels.gpu.scores import scores
 
 
 @triton.jit
-def gather(columns, row, out, n, B, BLOCK: tl.constexpr):
+def take(
+    columns, seeds, taken, out, n, width, B,
+    COLUMNS: tl.constexpr, PURPOSE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Put row numbers and columns [COLUMNS, n] at the next places of the order into out."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    k = tl.program_id(1).to(tl.int64)
-    at = tl.load(row + i, i < B, 0)
-    tl.store(out + k * B + i, tl.load(columns + k * n + at, i < B, 0), i < B)
+    so_far = tl.load(taken)
+    start = start_at(seeds, PURPOSE, so_far // n)
+    place = tl.minimum((so_far % n).to(tl.int32) + i, n - 1)
+    row = rotated(start, place, n, width, BLOCK).to(tl.int64)
+    tl.store(out + i, row, i < B)
+    for k in tl.static_range(COLUMNS):
+        value = tl.load(columns + k * tl.full([], 1, tl.int64) * n + row, i < B, 0)
+        tl.store(out + (1 + k) * B + i, value.to(tl.int64), i < B)
+
+
+@triton.jit
+def sample(seeds, number, out, below, width, count, PURPOSE: tl.constexpr, BLOCK: tl.constexpr):
+    """Put the first places of a random order of 0 … below − 1, by a sample's number, into out."""
+    i = tl.program_id(0).to(tl.int64)
+    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    start = start_at(seeds, PURPOSE, tl.load(number + i))
+    found = rotated(start, tl.minimum(place, below - 1), below, width, BLOCK)
+    tl.store(out + i * count + place, found.to(tl.int64), place < count)
 
 
 @triton.jit
@@ -75,3 +102,22 @@ def draw_by_score(
     value = tl.where(valid, tl.maximum(value, -3.4028234e38), float("-inf"))
     best = tl.argmax(value, 0)
     tl.store(entity + i, tl.sum(tl.where(lane == best, candidate, 0), 0).to(tl.int64))
+
+
+@triton.jit
+def take_rows(rows, row, out, N1, C: tl.constexpr):
+    """Copy a row of a cache, which may be in host memory."""
+    i = tl.program_id(0).to(tl.int64)
+    lane = tl.arange(0, C)
+    ids = tl.load(rows + tl.load(row + i) * N1 + lane, lane < N1, 0)
+    tl.store(out + i * N1 + lane, ids, lane < N1)
+
+
+@triton.jit
+def put_rows(rows, row, copies, last, N1, C: tl.constexpr):
+    """Write a copy to its row of a cache, if it is the last copy of this row."""
+    i = tl.program_id(0).to(tl.int64)
+    lane = tl.arange(0, C)
+    mine = (lane < N1) & (tl.load(last + i) == i)
+    ids = tl.load(copies + i * N1 + lane, mine, 0)
+    tl.store(rows + tl.load(row + i) * N1 + lane, ids, mine)

@@ -1,9 +1,7 @@
 """The fast path on GPUs: kernels compiled by Triton, and whole steps replayed as CUDA graphs."""
 
-import gc
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 import triton
@@ -18,9 +16,12 @@ from nscaching.kernels.compiled import CompiledKernels, shift_of
 from nscaching.kernels.gpu import draw, forms, rank, refresh, softmax
 from nscaching.kernels.gpu.learner import TritonLearner, scoring
 from nscaching.kernels.gpu.random import fill
+from nscaching.kernels.gpu.replay import COMPILING, Replay
 from nscaching.kernels.gpu.softmax_learner import TritonSoftmax
+from nscaching.kernels.gpu.standing import fused_tile, is_fused, stand_fused
 from nscaching.kernels.optimizers import Learning
 from nscaching.kernels.reference import Step
+from nscaching.kernels.standing import Asked, Tile
 from nscaching.models import MODULI, Form, Model
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -31,71 +32,9 @@ MANY_PAIRS = 1 << 23
 """Pairs of queries and entities from which on large tiles use all of a GPU."""
 
 
-class Stopwatch:
-    """Listens to Triton, after an earlier listener; adds up the seconds of compiling or loading."""
-
-    def __init__(self, knobs: Any) -> None:
-        self.seconds = 0.0
-        self.earlier, knobs.compilation.listener = knobs.compilation.listener, self
-
-    def __call__(self, **event: Any) -> None:
-        self.seconds += event["times"].total / 1e6  # of one kernel, in microseconds
-        if self.earlier is not None:
-            self.earlier(**event)
-
-
-# From Triton 3.4 on; before, the seconds stay in the first epoch.
-COMPILING = Stopwatch(triton.knobs) if hasattr(triton, "knobs") else None
-
-
-class Replay:
-    """A step as CUDA graphs: launching its kernels one by one takes longer than running them.
-
-    The first step of its kind runs as it is, which compiles its kernels; the second is recorded.
-    """
-
-    def __init__(self, step: Step, phase: Callable[[], object]) -> None:
-        self.step, self.phase = step, phase
-        self.rows: dict[int, Tensor] = {}
-        self.graphs: dict[tuple[int, object], torch.cuda.CUDAGraph | None] = {}
-        # Recording must not wait for another stream, such as one in autograd's memory.
-        self.stream = torch.cuda.Stream()
-
-    def __call__(self, rows: Tensor) -> None:
-        phase = self.phase()
-        if phase is None:
-            self.step(rows)
-            return
-        # The graph reads the rows where the recorded step read them.
-        here = self.rows.setdefault(len(rows), torch.empty_like(rows))
-        here.copy_(rows)
-        kind = (len(rows), phase)
-        if kind not in self.graphs:
-            self.graphs[kind] = None
-            self.stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self.stream):
-                self.step(here)
-            torch.cuda.current_stream().wait_stream(self.stream)
-            return
-        graph = self.graphs[kind]
-        if graph is None:
-            graph = self.graphs[kind] = self._record(here)
-        graph.replay()
-
-    def _record(self, rows: Tensor) -> torch.cuda.CUDAGraph:
-        # Freeing the graphs of an earlier training during the recording would spoil this graph.
-        gc.collect()
-        collects = gc.isenabled()
-        gc.disable()
-        try:
-            graph = torch.cuda.CUDAGraph()
-            # Other threads may use the GPU during the recording, as for a snapshot of the cache.
-            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
-                self.step(rows)
-        finally:
-            if collects:
-                gc.enable()
-        return graph
+def _reaches(rows: Tensor, row: Tensor) -> bool:
+    """Say whether kernels on the device of ``row`` reach rows that may be in host memory."""
+    return INTERPRETED or (row.is_cuda and (rows.is_cuda or rows.is_pinned()))
 
 
 class TritonKernels(CompiledKernels[TritonLearner]):
@@ -108,8 +47,9 @@ class TritonKernels(CompiledKernels[TritonLearner]):
 
     def try_out(self, device: torch.device) -> None:
         """Compile and run a small kernel; raises whatever goes wrong, such as no C compiler."""
-        columns = torch.arange(6, device=device).reshape(2, 3)
-        if self.gather(columns, columns[0, 1:]).tolist() != [[1, 2], [4, 5]]:
+        columns = torch.arange(3, dtype=torch.int32, device=device).unsqueeze(0)
+        rows, found = self.take(columns, 0, torch.tensor(0, device=device), 3).tolist()
+        if rows != found or sorted(rows) != [0, 1, 2]:
             raise RuntimeError("a kernel gave a wrong result")
 
     def compile_seconds(self) -> float:
@@ -132,10 +72,14 @@ class TritonKernels(CompiledKernels[TritonLearner]):
             self._seeds[seed] = random.mix((start + purpose) & random.MASK)
         return self._seeds[seed]
 
-    def gather(self, columns: Tensor, row: Tensor) -> Tensor:
-        (k, n), rows, block = columns.shape, len(row), 256
-        out = columns.new_empty(k, rows)
-        draw.gather[(triton.cdiv(rows, block), k)](columns, row, out, n, rows, BLOCK=block)
+    def take(self, columns: Tensor, seed: int, taken: Tensor, size: int) -> Tensor:
+        (k, n), block = columns.shape, 128
+        out = torch.empty(1 + k, size, dtype=torch.int64, device=columns.device)
+        draw.take[(triton.cdiv(size, block),)](
+            columns, self.seeds(seed, columns.device), taken, out, n, random.grid_width(n), size,
+            COLUMNS=k, PURPOSE=random.ORDER, BLOCK=block,
+        )  # fmt: skip
+        taken += size
         return out
 
     def draw(
@@ -162,6 +106,15 @@ class TritonKernels(CompiledKernels[TritonLearner]):
             COIN=random.COIN, ENTITY=random.ENTITY, SLOT=random.SLOT, BLOCK=block, num_warps=4,
         )  # fmt: skip
         return Negatives(head.unsqueeze(1), tail.unsqueeze(1), replace_head)
+
+    def sample(self, below: int, count: int, seed: int, number: Tensor) -> Tensor:
+        block = 256
+        out = torch.empty(len(number), count, dtype=torch.int64, device=number.device)
+        draw.sample[(len(number), triton.cdiv(count, block))](
+            self.seeds(seed, number.device), number, out, below, random.grid_width(below), count,
+            PURPOSE=random.RIVAL, BLOCK=block,
+        )  # fmt: skip
+        return out
 
     def tail(self, entities: int, count: int, seed: int, tick: Tensor) -> Tensor:
         if count >= entities:
@@ -230,7 +183,7 @@ class TritonKernels(CompiledKernels[TritonLearner]):
                 weight = model.weight_of(relation)
             refresh.claim[(triton.cdiv(n, 256),)](key, owner, n, 0, BLOCK=256)
             refresh.refresh[(n,)](
-                key, owner, cache.ids, cache.anchor, cache.relation,
+                key, cache.numbers(key), owner, cache.ids, cache.anchor, cache.relation,
                 self.seeds(seed, tick.device), tick, rows, *tables, query, direction,
                 rows if weight is None else weight, model.entities, float(settings.temperature),
                 -1.0 if cache.side is Side.HEAD else 1.0, N1=settings.n1, N2=settings.n2,
@@ -238,6 +191,22 @@ class TritonKernels(CompiledKernels[TritonLearner]):
                 SHARED=settings.shared_candidates, DISTINCT=settings.candidates == "set",
                 FRESH=random.FRESH[cache.side], NOISE=random.NOISE[cache.side], **shape,
             )  # fmt: skip
+
+    def take_rows(self, rows: Tensor, row: Tensor) -> Tensor:
+        if not _reaches(rows, row):
+            return super().take_rows(rows, row)
+        (count,), n1 = row.shape, rows.shape[1]
+        out = torch.empty(count, n1, dtype=rows.dtype, device=row.device)
+        draw.take_rows[(count,)](rows, row, out, n1, C=triton.next_power_of_2(n1), num_warps=1)
+        return out
+
+    def put_rows(self, rows: Tensor, row: Tensor, copies: Tensor, last: Tensor) -> None:
+        if not _reaches(rows, row):
+            super().put_rows(rows, row, copies, last)
+            return
+        n1 = rows.shape[1]
+        given = rows, row, copies, last, n1
+        draw.put_rows[(len(row),)](*given, C=triton.next_power_of_2(n1), num_warps=1)
 
     def owner(self, cache: CacheSide) -> Tensor:
         """Return memory [keys] in which the positions of a batch claim their keys."""
@@ -251,20 +220,36 @@ class TritonKernels(CompiledKernels[TritonLearner]):
         many = max(2, triton.next_power_of_2(n1))
         refresh.new_elements[(n,)](ids, keys, before, out, n1, C=many)
 
-    def score_all(self, model: Model, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
+    def tile(self, model: Model, budget: int) -> Tile:
+        return fused_tile(model) if is_fused(model) else super().tile(model, budget)
+
+    def stand(self, model: Model, side: Side, asked: Asked, width: int) -> Tensor:
+        if is_fused(model):
+            return stand_fused(model, side, asked, width)
+        return super().stand(model, side, asked, width)
+
+    def score_all(
+        self,
+        model: Model,
+        side: Side,
+        anchor: Tensor,
+        relation: Tensor,
+        entities: Tensor | None = None,
+    ) -> Tensor:
         if model.form is not Form.SHIFTED or model.entity.dtype != torch.float32:
-            return super().score_all(model, side, anchor, relation)
+            return super().score_all(model, side, anchor, relation, entities)
         side, relation = model.asked(side, relation)
         query, direction = model.query(side, anchor, relation), model.direction(relation)
-        rows, shift = model.table(), shift_of(model)
+        some = torch.arange(model.entities, device=anchor.device) if entities is None else entities
+        rows, shift = model.entity_rows(some), model.entity_shift(some)
         # Every relation shifts every row: how far, and to which length, follows from products.
         along = direction @ rows.T  # v·e [n, E]
-        n, entities, (queries, at_once) = len(query), len(rows), (32, 128)
-        grid = (triton.cdiv(entities, at_once), triton.cdiv(n, queries))
+        n, width, (queries, at_once) = len(query), len(rows), (32, 128)
+        grid = (triton.cdiv(width, at_once), triton.cdiv(n, queries))
         rank.shifted_distances[grid](
             query.T.contiguous(), direction.T.contiguous(), rows.T.contiguous(), along,
             rows.square().sum(1), direction.square().sum(1), along if shift is None else shift,
-            n, entities, D=query.shape[1], NORM=model.norm, UNIT=model.unit_projection,
+            n, width, D=query.shape[1], NORM=model.norm, UNIT=model.unit_projection,
             HAS_SHIFT=shift is not None, QUERIES=queries, ROWS=at_once, num_warps=8,
         )  # fmt: skip
         weight = model.weight_of(relation)
@@ -297,7 +282,10 @@ class TritonKernels(CompiledKernels[TritonLearner]):
         )  # fmt: skip
         return out.sum(0)
 
-    def count_to(self, out: Tensor, scores: Tensor, answer: Tensor, known: Known) -> None:
-        n, entities = scores.shape
-        ranges = known.start, known.end, known.answers
-        rank.count[(n,)](scores, answer, *ranges, out, n, entities, BLOCK=1024, num_warps=4)
+    def count_to(
+        self, out: Tensor, scores: Tensor, answer: Tensor, target: Tensor, known: Known, first: int
+    ) -> None:
+        (n, entities), ranges = scores.shape, (known.start, known.end, known.answers)
+        rank.count[(n,)](
+            scores, answer, target, *ranges, out, n, entities, first, BLOCK=1024, num_warps=4
+        )

@@ -10,15 +10,13 @@ from torch import Tensor
 from nscaching.kernels.batch import Batch, Negatives
 from nscaching.kernels.caches import Contrast
 from nscaching.kernels.codes import COMPLEX, FORMS
-from nscaching.kernels.compiled import CompiledLearner
+from nscaching.kernels.compiled import AT_ONCE, CompiledLearner, is_compact
 from nscaching.kernels.gpu import adam, candidates, step
 from nscaching.kernels.losses import LOGISTIC_ZERO
 from nscaching.kernels.optimizers import BETAS, Learning
 from nscaching.kernels.state import State
 from nscaching.models import Form, Model
 
-# Partial sums of squares that one program adds up by itself.
-MOST_PARTIAL = 8192
 # Candidates that one program scores.
 MOST_AT_ONCE = 128
 # Least number of candidates whose gradients one program adds, one after the other: the query's own
@@ -55,31 +53,22 @@ class TritonLearner(CompiledLearner):
         self.gradients = {
             name: torch.zeros_like(table, dtype=torch.int64)
             for name, table in self.tables.items()
-            if name != "entity_projection"
+            if name not in ("entity", "entity_projection")
         }
         self.rows, self.relations = self.vectors["entity"], self.vectors["relation"]
         self.directions = self.vectors[self.direction] if self.direction else self.relations
         self.shift = self.rows.new_empty(model.entities if self.projection else 1)
-        self.g_shift = torch.zeros_like(self.shift, dtype=torch.int64)
-        self.touched = {
-            "entity": torch.zeros(model.entities, dtype=torch.int32, device=device),
-            "relation": torch.zeros(model.relations, dtype=torch.int32, device=device),
-        }
-        """Rows that have a gradient; the gradient of other rows is zero and need not be read."""
+        self.owners = {"relation": torch.zeros(model.relations, dtype=torch.int32, device=device)}
+        """Row + 1 of each slot of a gradient; 0: no row, and the gradient need not be read."""
+        self.compact, self.places = False, 0  # places of a batch that may be as many entities
+        if not learning.rows_only:
+            self.make_room(model.entities)
         self.rounded: Tensor | None = None
         """Rows rounded to bfloat16, once a refresh has asked for them."""
         self.reload()
         self.betas = torch.tensor(BETAS, dtype=torch.float64, device=device)
         self.powers = torch.ones(2, dtype=torch.float64, device=device)  # β₁ᵗ, β₂ᵗ
-        # A program moves some rows; their partial sums of squares follow one another.
-        self.at_once = {
-            name: max(1, 1024 // triton.next_power_of_2(table.shape[1]))
-            for name, table in self.tables.items()
-        }
-        self.programs = {
-            name: triton.cdiv(len(self.tables[name]), self.at_once[name]) for name in self.gradients
-        }
-        self.partial = torch.zeros(sum(self.programs.values()), device=device)
+        self.squares_sum = torch.zeros(2, dtype=torch.int64, device=device)  # of a step's gradients
         self.losses = self.teachings = torch.empty(0, device=device)
 
     @property
@@ -95,9 +84,15 @@ class TritonLearner(CompiledLearner):
     def reload(self) -> None:
         super().reload()
         if self.projection:
-            self.shift.copy_((self.rows * self.tables[self.projection]).sum(1))
+            parts = self.shift, self.rows, self.tables[self.projection]
+            for shift, rows, projection in zip(*(p.split(AT_ONCE) for p in parts), strict=True):
+                shift.copy_((rows * projection).sum(1))
         if self.rounded is not None:
             self.rounded.copy_(self.rows)
+
+    def is_kept(self, name: str) -> bool:
+        """Leave rows of large graphs out of checkpoints: on GPUs the last bit is not promised."""
+        return not (self.compact and name == "entity")
 
     def own_state(self) -> dict[str, Tensor]:
         return {"powers": self.powers, "gpu_shift": self.shift}
@@ -113,13 +108,31 @@ class TritonLearner(CompiledLearner):
             self.rounded = self.rows.bfloat16()
         return self.rounded
 
+    def make_room(self, places: int) -> None:
+        """Make room for the gradients of a batch's places: a slot for each, or for each entity."""
+        entities, slots = self.model.entities, len(self.owners.get("entity", ()))
+        self.places = places
+        if slots >= (places if self.compact else entities):
+            return
+        self.compact = self.learning.rows_only and is_compact(entities, places)
+        slots = places if self.compact else entities
+        self.gradients["entity"] = self.rows.new_zeros(slots, self.rows.shape[1], dtype=torch.int64)
+        self.g_shift = self.rows.new_zeros(slots if self.projection else 1, dtype=torch.int64)
+        self.owners["entity"] = self.rows.new_zeros(slots, dtype=torch.int32)
+        # Of use for compact gradients alone.
+        self.slots = self.rows.new_zeros(entities if self.compact else 1, dtype=torch.int32)
+
     def step(self, batch: Batch, negatives: Contrast, sums: Tensor) -> None:
         assert isinstance(negatives, Negatives)
         self.current()
         if len(batch) > len(self.losses):
             self.losses, self.teachings = (self.rows.new_zeros(len(batch)) for _ in range(2))
         triple, shape = (batch.head, batch.relation, batch.tail), self._shape()
-        if self.is_single(negatives):
+        single = self.is_single(negatives)
+        first = len(batch) * (3 if single else 2 + negatives.head.shape[1])
+        self.make_room(first + (2 * len(batch) if self.learning.cubes else 0))
+        shape["COMPACT"] = self.compact
+        if single:
             step.gradients[(len(batch),)](
                 *triple, negatives.head, negatives.tail, *self._rows_and_gradients(),
                 self.losses, self.teachings, float(self.learning.margin), LOGISTIC_ZERO,
@@ -133,18 +146,14 @@ class TritonLearner(CompiledLearner):
         if self.learning.cubes:
             gradients = self.gradients["entity"], self.gradients["relation"]
             step.penalise[(len(batch),)](
-                *triple, self.rows, self.relations, *gradients, *self.touched.values(),
+                *triple, self.rows, self.relations, *gradients, *self._slots(), first,
                 float(self.learning.cubes), **shape,
             )  # fmt: skip
         self._move(len(batch))
         self._finish(len(batch), sums)
 
     def _finish(self, n: int, sums: Tensor) -> None:
-        partial = self.partial
-        if len(partial) > MOST_PARTIAL:
-            partial = partial.sum(0, dtype=torch.float64, keepdim=True)
-        sizes = n, len(partial)
-        adam.finish[(1,)](self.losses, self.teachings, partial, sums, *sizes, num_warps=8)
+        adam.finish[(1,)](self.losses, self.teachings, self.squares_sum, sums, n, num_warps=8)
 
     def _add_gradients(
         self, batch: Batch, replace_head: Tensor, entity: Tensor, slopes: Tensor
@@ -153,10 +162,12 @@ class TritonLearner(CompiledLearner):
         share = max(LEAST_SHARE, count * len(batch) // MOST_PROGRAMS)
         candidates.gradients[(len(batch), triton.cdiv(count, share))](
             batch.head, batch.relation, batch.tail, replace_head, entity, slopes.contiguous(),
-            count, share, *self._rows_and_gradients(), NORM=self.model.norm, **self._shape(),
+            count, share, *self._rows_and_gradients(), NORM=self.model.norm,
+            COMPACT=self.compact, **self._shape(),
         )  # fmt: skip
 
     def learn(self, batch: Batch, replace_head: Tensor, entity: Tensor, slopes: Tensor) -> None:
+        self.make_room(len(batch) * (1 + entity.shape[1]))
         self._add_gradients(batch, replace_head, entity, slopes)
         self._move(len(batch))
 
@@ -177,7 +188,10 @@ class TritonLearner(CompiledLearner):
         direction = self.gradients[self.direction] if self.direction else self.g_shift
         rows = self.rows, self.shift, self.relations, self.directions
         gradients = self.gradients["entity"], self.g_shift, self.gradients["relation"], direction
-        return *rows, *gradients, *self.touched.values()
+        return *rows, *gradients, *self._slots()
+
+    def _slots(self) -> tuple[Tensor, ...]:
+        return self.slots, self.owners["entity"], self.owners["relation"]
 
     def _shape(self) -> dict[str, int]:
         size = self.rows.shape[1]
@@ -186,23 +200,24 @@ class TritonLearner(CompiledLearner):
 
     def _move(self, n: int) -> None:
         self.powers *= self.betas
-        decay, adagrad = self.learning.weight_decay * n, self.learning.adagrad
-        # Adagrad has no momentum: a row without a gradient stays, unless its weights decay.
-        rows_only = self.learning.rows or (adagrad and not self.learning.weight_decay)
-        first, last = 0, list(self.programs)[-1]
-        for name, programs in self.programs.items():
-            shifted = bool(self.projection) and name == "entity"
-            rounding = name == "entity" and self.rounded is not None
-            projection, size = self.projection if shifted else name, self.tables[name].shape[1]
-            adam.adam[(programs,)](
+        learning, decay = self.learning, self.learning.weight_decay * n
+        names = [name for name in self.tables if name in self.gradients]
+        for name in names:
+            is_entity, size = name == "entity", self.tables[name].shape[1]
+            shifted, compact = bool(self.projection) and is_entity, self.compact and is_entity
+            rounding = is_entity and self.rounded is not None
+            projection = self.projection if shifted else name
+            count = self.places if compact else len(self.tables[name])
+            at_once = max(1, 1024 // triton.next_power_of_2(size))
+            adam.adam[(triton.cdiv(count, at_once),)](
                 *self.table_and_moments(name), self.gradients[name], self.vectors[name],
                 self.rounded if rounding else self.vectors[name],
                 *self.table_and_moments(projection), self.shift, self.g_shift,
-                self.touched["entity" if name == "entity" else "relation"],
-                self.powers, self.partial, first, self.learning.lr, decay,
-                len(self.tables[name]), D=size, BLOCK=triton.next_power_of_2(size),
-                ROWS=self.at_once[name], UNIT=name in self.unit, SHIFTED=shifted,
-                ROUNDED=rounding, ROWS_ONLY=rows_only, LAST=name in ("entity", last),
-                ADAGRAD=adagrad, num_warps=4,
+                self.slots, self.owners["entity" if is_entity else "relation"],
+                self.powers, self.squares_sum, learning.lr, decay,
+                count, D=size, BLOCK=triton.next_power_of_2(size), ROWS=at_once,
+                UNIT=name in self.unit, SHIFTED=shifted, ROUNDED=rounding,
+                ROWS_ONLY=learning.rows_only, LAST=name in ("entity", names[-1]),
+                ADAGRAD=learning.adagrad, ONE_NUMBER=learning.one_number, COMPACT=compact,
+                num_warps=4,
             )  # fmt: skip
-            first += programs

@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from nscaching.kernels.gpu.forms import COMPLEX, DISTMULT, conj_times, times
+from nscaching.kernels.gpu.slots import slot_of
 from nscaching.kernels.gpu.step import add_whole
 
 
@@ -14,7 +15,7 @@ def ask(
 ):  # fmt: skip
     """Make the query [D] of an anchor and a relation; the first OF_HEADS ask for heads."""
     i = tl.program_id(0).to(tl.int64)
-    a, r = tl.load(anchor + i) * D, tl.load(relation + i) * D
+    a, r = tl.load(anchor + i).to(tl.int64) * D, tl.load(relation + i).to(tl.int64) * D
     sign = tl.where(i < OF_HEADS, -1.0, 1.0)
     HALF: tl.constexpr = D // 2
     d = tl.arange(0, BLOCK)
@@ -35,17 +36,19 @@ def ask(
 
 @triton.jit
 def ask_back(
-    anchor, relation, by_query, rows, relations, g_rows, g_relations, touched, relation_touched,
-    cubes, OF_HEADS,
-    D: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr,
+    anchor, relation, by_query, rows, relations, g_rows, g_relations,
+    slots, owners, relation_owners, cubes, OF_HEADS,
+    D: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr, COMPACT: tl.constexpr,
 ):  # fmt: skip
-    """Take the gradient by a query back to anchor and relation.
+    """Take the gradient by a query back to anchor and relation; the anchor of query i is place i.
 
     With the penalty of cubes, λ·|a|³ + λ/2·|r|³: each triple has two queries.
     """
     i = tl.program_id(0).to(tl.int64)
-    a_id, r_id = tl.load(anchor + i), tl.load(relation + i)
+    a_id, r_id = tl.load(anchor + i).to(tl.int64), tl.load(relation + i).to(tl.int64)
     a, r = a_id * D, r_id * D
+    to_a = slot_of(slots, owners, a_id, i, i >= 0, COMPACT) * D
+    slot_of(relation_owners, relation_owners, r_id, r_id, i >= 0, False)
     sign = tl.where(i < OF_HEADS, -1.0, 1.0)
     HALF: tl.constexpr = D // 2
     d = tl.arange(0, BLOCK)
@@ -62,7 +65,7 @@ def ask_back(
         of_a = 3 * cubes * tl.sqrt(A * A + A_im * A_im)
         of_r = 1.5 * cubes * tl.sqrt(R * R + R_im * R_im)
         by_r_im = sign * by_r_im + of_r * R_im
-        add_whole(g_rows + a + HALF + d, by_a_im + of_a * A_im, inside)
+        add_whole(g_rows + to_a + HALF + d, by_a_im + of_a * A_im, inside)
         add_whole(g_relations + r + HALF + d, by_r_im, inside)
     else:
         of_a, of_r = 3 * cubes * tl.abs(A), 1.5 * cubes * tl.abs(R)
@@ -70,7 +73,5 @@ def ask_back(
             by_a, by_r = W * R, W * A
         else:
             by_a, by_r = W, sign * W
-    add_whole(g_rows + a + d, by_a + of_a * A, inside)
+    add_whole(g_rows + to_a + d, by_a + of_a * A, inside)
     add_whole(g_relations + r + d, by_r + of_r * R, inside)
-    tl.store(touched + a_id, 1)
-    tl.store(relation_touched + r_id, 1)

@@ -7,6 +7,7 @@ from nscaching.kernels import random
 
 MIX_1, MIX_2 = tl.constexpr(random.MIX_1), tl.constexpr(random.MIX_2)
 STEP_TICK = tl.constexpr(random.STEP_TICK)
+ROTATIONS = tl.constexpr(random.ROTATIONS)
 STEP_KEY, STEP_INDEX = tl.constexpr(random.STEP_KEY), tl.constexpr(random.STEP_INDEX)
 
 
@@ -74,3 +75,26 @@ def log(x):
 @triton.jit
 def gumbel(random_bits):
     return -log(-log(uniform(random_bits)))
+
+
+@triton.jit
+def rotated(start, place, count, width, BLOCK: tl.constexpr):
+    """Return which of 0 … count − 1 stands at places [BLOCK] of a random order."""
+    full = count // width
+    rest = count % width
+    row = place // width
+    column = place % width
+    zero = tl.zeros([BLOCK], tl.int32)
+    for each in range(0, ROTATIONS, 2):
+        length = zero + tl.where(row < full, width, rest)
+        column += turned(bits(stream_of(start, zero + each), row), length)
+        column = tl.where(column >= length, column - length, column)
+        length = zero + tl.where(column < rest, full + 1, full)
+        row += turned(bits(stream_of(start, zero + (each + 1)), column), length)
+        row = tl.where(row >= length, row - length, row)
+    return row * width + column
+
+
+@triton.jit
+def turned(random_bits, length):
+    return tl.umulhi(random_bits, length.to(tl.uint32)).to(tl.int32)

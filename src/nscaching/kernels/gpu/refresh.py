@@ -20,7 +20,7 @@ def claim(key, owner, B, first, BLOCK: tl.constexpr):
 
 @triton.jit
 def refresh(
-    key, owner, ids, anchor, relation, seeds, tick,
+    key, numbers, owner, ids, anchor, relation, seeds, tick,
     rows, anchors, relations, directions, shift, query, directions_given, weights,
     E, temperature, sign,
     N1: tl.constexpr, N2: tl.constexpr, C: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr,
@@ -42,7 +42,8 @@ def refresh(
 
     # Candidates: the cached and the fresh; repeats in a set are left out.
     lane = tl.arange(0, C)
-    stream = stream_of(start_of(seeds, FRESH, tick), k * 0 if SHARED else k)
+    number = tl.load(numbers + i)
+    stream = stream_of(start_of(seeds, FRESH, tick), number * 0 if SHARED else number)
     fresh = tl.umulhi(bits(stream, lane), tl.full([C], E, tl.uint32))
     cached = tl.load(ids + k * N1 + lane, lane < N1, 0)
     candidate = tl.where(lane < N1, cached, fresh.to(tl.int32))
@@ -67,7 +68,7 @@ def refresh(
         if HAS_WEIGHT:
             value *= tl.load(weights + i)
     if STRATEGY != 1:
-        value += gumbel(bits(stream_of(start_of(seeds, NOISE, tick), k), index))
+        value += gumbel(bits(stream_of(start_of(seeds, NOISE, tick), number), index))
 
     # The N1 largest: above a threshold all, level with it until the row is full. Halving the
     # interval until N1 are at or above its middle takes a dozen counts, less than a sort.

@@ -5,9 +5,7 @@ import triton.language as tl
 
 from nscaching.kernels import random
 from nscaching.kernels.gpu.random import bits, gumbel, start_at, start_of, stream_of
-from nscaching.kernels.gpu.rank import MODULI
 from nscaching.kernels.gpu.scores import scores
-from nscaching.kernels.gpu.step import add_whole
 
 SHUFFLES = tl.constexpr(random.SHUFFLES)
 LAST = tl.constexpr(2147483647)  # larger than any id
@@ -32,60 +30,115 @@ def tail(seeds, tick, out, E, K, PARTS, PURPOSE: tl.constexpr, BLOCK: tl.constex
 
 
 @triton.jit
+def step(heads, tails, first_head, first_tail, entity, random_bits):
+    """Choose a triple that holds each entity, and return the other ends."""
+    head, tail = tl.load(first_head + entity), tl.load(first_tail + entity)
+    of_heads = tl.load(first_head + entity + 1) - head
+    below = of_heads + tl.load(first_tail + entity + 1) - tail
+    place = tl.umulhi(random_bits, below.to(tl.uint32)).to(tl.int32)
+    to_head = place < of_heads
+    found = tl.load(heads + head + place, to_head, 0)
+    return tl.where(to_head, found, tl.load(tails + tail + place - of_heads, to_head == 0, 0))
+
+
+@triton.jit
+def walk(
+    anchor, head_key, tail_key, head_number, tail_number, head_ids, tail_ids,
+    heads, tails, first_head, first_tail, seeds, tick, out, B,
+    N1: tl.constexpr, C: tl.constexpr, NEAR: tl.constexpr, BLOCK: tl.constexpr,
+    HEAD_WALK: tl.constexpr, TAIL_WALK: tl.constexpr,
+):  # fmt: skip
+    """Write where walks from the anchor of a query end to out [2B, NEAR].
+
+    One that is cached already, or that stands twice, is replaced by the first that is cached.
+    """
+    i = tl.program_id(0).to(tl.int64)
+    m = tl.arange(0, BLOCK)
+    lane = tl.arange(0, C)
+    if i < B:
+        key = tl.load(head_key + i)
+        stream = stream_of(start_of(seeds, HEAD_WALK, tick), tl.load(head_number + i))
+        row = head_ids + key * N1
+    else:
+        key = tl.load(tail_key + i - B)
+        stream = stream_of(start_of(seeds, TAIL_WALK, tick), tl.load(tail_number + i - B))
+        row = tail_ids + key * N1
+    start = tl.zeros([BLOCK], tl.int64) + tl.load(anchor + i)
+    one = step(heads, tails, first_head, first_tail, start, bits(stream, 2 * m))
+    two = step(heads, tails, first_head, first_tail, one, bits(stream, 2 * m + 1))
+    found = tl.where(m % 2 == 0, one, two)
+    cached = tl.load(row + lane, lane < N1, -1)
+    again = tl.sum((found[:, None] == cached[None, :]).to(tl.int32), 1)
+    earlier = (found[:, None] == found[None, :]) & (m[None, :] < m[:, None])
+    again += tl.sum(earlier.to(tl.int32), 1)
+    tl.store(out + i * NEAR + m, tl.where(again > 0, tl.load(row), found), m < NEAR)
+
+
+@triton.jit
 def head(
-    answer, head_key, tail_key, head_ids, tail_ids, query, rows, candidates, out, B,
-    N1: tl.constexpr, C: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr,
+    answer, head_key, tail_key, head_ids, tail_ids, near, query, rows, candidates, out, B,
+    N1: tl.constexpr, NEAR: tl.constexpr, C: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr,
     KIND: tl.constexpr, FORM: tl.constexpr, NORM: tl.constexpr, UNIT: tl.constexpr,
     HAS_SHIFT: tl.constexpr,
 ):  # fmt: skip
-    """Write answer and cached entities of a query to candidates [2B, 1 + N1], scores to out."""
+    """Write answer and head of a query to candidates [2B, 1 + N1 + NEAR], scores to out."""
     i = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, C)
-    valid = lane <= N1
+    COUNT: tl.constexpr = 1 + N1 + NEAR
+    valid = lane < COUNT
     place = tl.full([C], 0, tl.int64) + tl.load(answer + i)
     if N1 > 0:
-        cached = (lane >= 1) & valid
+        cached = (lane >= 1) & (lane <= N1)
         if i < B:
             ids = tl.load(head_ids + tl.load(head_key + i) * N1 + lane - 1, cached, 0)
         else:
             ids = tl.load(tail_ids + tl.load(tail_key + i - B) * N1 + lane - 1, cached, 0)
         place = tl.where(cached, ids.to(tl.int64), place)
+    if NEAR > 0:
+        walked = (lane > N1) & valid
+        ids = tl.load(near + i * NEAR + lane - 1 - N1, walked, 0)
+        place = tl.where(walked, ids.to(tl.int64), place)
     value = scores(
         place, valid, i, 0, 0, 1.0, rows, rows, rows, rows, rows, query, rows,
         C, D, CHUNK, KIND, FORM, NORM, UNIT, HAS_SHIFT,
     )  # fmt: skip
-    tl.store(candidates + i * (1 + N1) + lane, place.to(tl.int32), valid)
-    tl.store(out + i * (1 + N1) + lane, value, valid)
+    tl.store(candidates + i * COUNT + lane, place.to(tl.int32), valid)
+    tl.store(out + i * COUNT + lane, value, valid)
 
 
 @triton.jit
 def weigh(
     candidates, slopes, tail_ids, tail_slopes, weights, losses,
-    head_key, tail_key, head_owner, tail_owner, head_cache, tail_cache, seeds, tick,
-    B, K, scale, log_weight, temperature, negligible,
-    N1: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr, SEARCH: tl.constexpr,
+    head_key, tail_key, head_number, tail_number, head_owner, tail_owner, head_cache, tail_cache,
+    seeds, tick, B, K, scale, log_weight, temperature, negligible,
+    N1: tl.constexpr, NEAR: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
+    SEARCH: tl.constexpr,
     HAS_WEIGHT: tl.constexpr, REFRESH: tl.constexpr, STRATEGY: tl.constexpr,
     HEAD_NOISE: tl.constexpr, TAIL_NOISE: tl.constexpr,
 ):  # fmt: skip
     """Turn the scores of a query's candidates into its loss and the slopes of the loss.
 
-    slopes [2B, 1 + N1] and tail_slopes [2B, K] hold scores at first. The first candidate is the
-    answer; the others are in ascending order, so that a search of SEARCH halvings finds which of
-    the tail are cached. Where the cache is refreshed, the best become the row of the query's key.
+    slopes [2B, 1 + N1 + NEAR] and tail_slopes [2B, K] hold scores at first. The first candidate is
+    the answer; the N1 cached are in ascending order, so that a search of SEARCH halvings finds
+    which of the tail are cached. What follows is near in the graph, and no candidate where it is
+    the first of the cached. Where the cache is refreshed, the best become the row of the key.
     """
     i = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, C)
     k = tl.arange(0, BLOCK)
-    candidates += i * (1 + N1)
-    slopes += i * (1 + N1)
+    COUNT: tl.constexpr = 1 + N1 + NEAR
+    candidates += i * COUNT
+    slopes += i * COUNT
     tail_slopes += i * K
     w = scale
     if HAS_WEIGHT:
         w *= tl.load(weights + i)
     answer = tl.load(candidates)
     true = w * tl.load(slopes)
-    cached = (lane >= 1) & (lane <= N1)
+    cached = (lane >= 1) & (lane < COUNT)
     c = tl.load(candidates + lane, cached, LAST)
+    if NEAR > 0:
+        cached = cached & ((lane <= N1) | (c != tl.load(candidates + 1)))
     value = w * tl.load(slopes + lane, cached, 0.0)
     there = k < K
     u = tl.load(tail_ids + k, there, LAST).to(tl.int32)
@@ -97,6 +150,8 @@ def weigh(
             probe = tl.load(candidates + 1 + low + half, there & (low + half < N1), LAST)
             low = tl.where(there & (probe <= u), low + half, low)
         there = there & (tl.load(candidates + 1 + low, there, LAST) != u)
+    for m in tl.static_range(NEAR):
+        there = there & (tl.load(candidates + 1 + N1 + m) != u)
     tl.debug_barrier()  # all warps have read the scores
 
     v = tl.where(cached & (c != answer), value, float("-inf"))
@@ -108,7 +163,7 @@ def weigh(
     tl.store(losses + i, most - true + tl.log(total))
     e = tl.where(e > negligible * others, e, 0.0)
     slope = tl.where(lane == 0, -others, e) * (w / total)
-    tl.store(slopes + lane, slope, lane <= N1)
+    tl.store(slopes + lane, slope, lane < COUNT)
     tl.store(tail_slopes + k, e_tail * (w / total), k < K)
 
     if REFRESH:
@@ -126,9 +181,11 @@ def weigh(
                 tail_value = tail_value / temperature
             if STRATEGY != 1:
                 if i < B:
-                    stream = stream_of(start_of(seeds, HEAD_NOISE, tick), key)
+                    number = tl.load(head_number + i)
+                    stream = stream_of(start_of(seeds, HEAD_NOISE, tick), number)
                 else:
-                    stream = stream_of(start_of(seeds, TAIL_NOISE, tick), key)
+                    number = tl.load(tail_number + i - B)
+                    stream = stream_of(start_of(seeds, TAIL_NOISE, tick), number)
                 noise, tail_noise = gumbel(bits(stream, c)), gumbel(bits(stream, u))
                 if STRATEGY == 0:
                     noise, tail_noise = value + noise, tail_value + tail_noise
@@ -138,9 +195,9 @@ def weigh(
 
 @triton.jit
 def keep(row, c, cached, value, u, there, tail_value, N1: tl.constexpr, C: tl.constexpr):
-    """Store the N1 of the cached and of the tail that have the largest values, in order.
+    """Store the N1 of the head, here called cached, and the tail with the largest values, in order.
 
-    There are N1 at least, as all cached are different. How the threshold is found, ``refresh``
+    There are N1 at least, as all in the head are different. How the threshold is found, ``refresh``
     explains.
     """
     value = tl.minimum(tl.maximum(value, -3.4028234e38), 3.4028234e38)
@@ -149,7 +206,7 @@ def keep(row, c, cached, value, u, there, tail_value, N1: tl.constexpr, C: tl.co
         tl.max(tl.where(cached, value, float("-inf")), 0),
         tl.max(tl.where(there, tail_value, float("-inf")), 0),
     )
-    # The cached alone fill the row: the least that is kept is no less than the least of the cached.
+    # The head alone fills the row: the least that is kept is no less than the least of the head.
     low = tl.min(tl.where(cached, value, float("inf")), 0)
     middle = high
     going = low < high
@@ -175,118 +232,3 @@ def keep(row, c, cached, value, u, there, tail_value, N1: tl.constexpr, C: tl.co
     ids = tl.sort(tl.load(row + lane, lane < N1, LAST))
     tl.debug_barrier()  # all are loaded
     tl.store(row + lane, ids, lane < N1)
-
-
-@triton.jit
-def slope_back(Q, Q_im, X, X_im, slope, FORM: tl.constexpr, NORM: tl.constexpr):
-    """Return slope·∂f by the query, of rows X [T, BLOCK] with slopes [T, 1].
-
-    The imaginary part is of use where rows are complex numbers.
-    """
-    by = slope * X
-    by_im = by
-    if FORM != 0:
-        difference = Q - X
-        if NORM == MODULI:
-            other = Q_im - X_im
-            modulus = tl.sqrt(difference * difference + other * other)
-            steep = tl.where(modulus > 0, slope / tl.where(modulus > 0, modulus, 1.0), 0.0)
-            by, by_im = -steep * difference, -steep * other
-        elif NORM == 1:
-            by = -slope * tl.where(difference > 0, 1.0, tl.where(difference < 0, -1.0, 0.0))
-        else:
-            length = tl.sqrt(tl.sum(difference * difference, 1))[:, None]
-            by = difference * tl.where(length > 0, -slope / length, 0.0)
-    return by, by_im
-
-
-@triton.jit
-def meet_back(
-    query, candidates, slopes, rows, by_query,
-    COUNT: tl.constexpr, T: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
-    FORM: tl.constexpr, NORM: tl.constexpr,
-):  # fmt: skip
-    """Add Σ slope·∂f by one query to by_query, T candidates at a time."""
-    i = tl.program_id(0).to(tl.int64)
-    PAIRS: tl.constexpr = (FORM == 1) and (NORM == MODULI)
-    HALF: tl.constexpr = D // 2
-    d = tl.arange(0, BLOCK)[None, :]
-    inside = d < (HALF if PAIRS else D)
-    Q = tl.load(query + i * D + d, inside, 0.0)
-    Q_im = tl.load(query + i * D + HALF + d, inside, 0.0) if PAIRS else Q
-    total = tl.zeros([T, BLOCK], tl.float32)
-    total_im = total
-    for first in range(0, COUNT, T):
-        at = first + tl.arange(0, T)
-        slope = tl.load(slopes + i * COUNT + at, at < COUNT, 0.0)[:, None]
-        e = tl.load(candidates + i * COUNT + at, at < COUNT, 0).to(tl.int64)[:, None] * D
-        X = tl.load(rows + e + d, inside, 0.0)
-        X_im = tl.load(rows + e + HALF + d, inside, 0.0) if PAIRS else X
-        by, by_im = slope_back(Q, Q_im, X, X_im, slope, FORM, NORM)
-        total += by
-        total_im += by_im
-    d = tl.arange(0, BLOCK)
-    inside = d < (HALF if PAIRS else D)
-    out = by_query + i * D + d
-    tl.store(out, tl.load(out, inside, 0.0) + tl.sum(total, 0), inside)
-    if PAIRS:
-        out += HALF
-        tl.store(out, tl.load(out, inside, 0.0) + tl.sum(total_im, 0), inside)
-
-
-@triton.jit
-def rows_back(
-    query, entity, place, slopes, rows, g_rows, touched, PLACES,
-    COUNT: tl.constexpr, SHARE: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
-    FORM: tl.constexpr, NORM: tl.constexpr,
-):  # fmt: skip
-    """Add slope·∂f by the rows of candidates to their gradients.
-
-    The places [2B · COUNT] of candidates are sorted by entity: a program adds up SHARE of them, and
-    adds a sum to the gradient of a row where the entity changes, which takes few atomic sums.
-    """
-    first = tl.program_id(0) * SHARE
-    last = tl.minimum(first + SHARE, PLACES)
-    PAIRS: tl.constexpr = (FORM == 1) and (NORM == MODULI)
-    HALF: tl.constexpr = D // 2
-    d = tl.arange(0, BLOCK)[None, :]
-    inside = d < (HALF if PAIRS else D)
-    total = tl.zeros([1, BLOCK], tl.float32)
-    total_im = total
-    e = tl.load(entity + first).to(tl.int64)
-    for at in range(first, last):
-        where = tl.load(place + at)
-        slope = tl.load(slopes + where)
-        i = where // COUNT * D
-        Q = tl.load(query + i + d, inside, 0.0)
-        if FORM == 0:
-            total += slope * Q
-        else:
-            X = tl.load(rows + e * D + d, inside, 0.0)
-            Q_im = tl.load(query + i + HALF + d, inside, 0.0) if PAIRS else Q
-            X_im = tl.load(rows + e * D + HALF + d, inside, 0.0) if PAIRS else X
-            by, by_im = slope_back(Q, Q_im, X, X_im, slope, FORM, NORM)
-            total -= by
-            total_im -= by_im
-        following = tl.load(entity + at + 1, at + 1 < last, -1).to(tl.int64)
-        if following != e:
-            add_whole(g_rows + e * D + d, total, inside)
-            total = tl.zeros([1, BLOCK], tl.float32)
-            if PAIRS:
-                add_whole(g_rows + e * D + HALF + d, total_im, inside)
-            total_im = tl.zeros([1, BLOCK], tl.float32)
-            tl.store(touched + e, 1)
-        e = following
-
-
-@triton.jit
-def add_rows(ids, gradients, total, touched, D: tl.constexpr, BLOCK: tl.constexpr):
-    """Add a row of gradients [n, D] to the gradient of the row with its id."""
-    i = tl.program_id(0).to(tl.int64)
-    row = tl.load(ids + i)
-    d = tl.arange(0, BLOCK)
-    g = tl.load(gradients + i * D + d, d < D, 0.0)
-    most = tl.max(tl.abs(g), 0)
-    live = (d < D) & (most + tl.zeros([BLOCK], tl.float32) != 0)
-    add_whole(total + row * D + d, g, live)
-    tl.store(touched + row, 1, most != 0)

@@ -15,7 +15,7 @@ from nscaching.kernels import random
 from nscaching.kernels.batch import Batch
 from nscaching.kernels.caches import Rivals
 from nscaching.kernels.codes import FORMS, GIVEN, STRATEGIES
-from nscaching.kernels.gpu import queries, refresh, softmax
+from nscaching.kernels.gpu import queries, refresh, softmax, softmax_back
 from nscaching.kernels.gpu.learner import TritonLearner, scoring
 from nscaching.kernels.optimizers import Learning
 from nscaching.kernels.products import largest_error, rounded_products
@@ -53,8 +53,8 @@ class TritonSoftmax(SoftmaxStep, TritonLearner):
         def take_back(by_query: Tensor) -> None:
             gradients = self.gradients["entity"], self.gradients["relation"]
             queries.ask_back[grid](
-                *ends, by_query, *tables, *gradients, *self.touched.values(),
-                float(self.learning.cubes), asked.of_heads, **shape,
+                *ends, by_query, *tables, *gradients, *self._slots(),
+                float(self.learning.cubes), asked.of_heads, COMPACT=self.compact, **shape,
             )  # fmt: skip
 
         return query, take_back
@@ -71,11 +71,15 @@ class TritonSoftmax(SoftmaxStep, TritonLearner):
         if rivals.cache is not None:
             caches, keys = [side.ids for side in rivals.cache.sides], list(rivals.cache.keys)
         n1 = caches[0].shape[1]
-        candidates = torch.empty(n, 1 + n1, dtype=torch.int32, device=query.device)
-        slopes, losses = query.new_empty(n, 1 + n1), query.new_empty(n)
+        near, count = self._walk(asked.anchor, rivals), 1 + n1 + rivals.walks
+        # Places: anchors, the tail, candidates.
+        begin = n + len(rivals.tail)
+        self.make_room(begin + n * count)
+        candidates = torch.empty(n, count, dtype=torch.int32, device=query.device)
+        slopes, losses = query.new_empty(n, count), query.new_empty(n)
         softmax.head[(n,)](
-            asked.answer, *keys, *caches, query, self.rows, candidates, slopes, n // 2, N1=n1,
-            **scoring(self.model, 1 + n1, size, GIVEN, has_shift=False),
+            asked.answer, *keys, *caches, near, query, self.rows, candidates, slopes, n // 2,
+            N1=n1, NEAR=rivals.walks, **scoring(self.model, count, size, GIVEN, has_shift=False),
         )  # fmt: skip
         tail = self.rows[rivals.tail]
         if self.model.form is Form.DISTANCE and metric != 2:
@@ -101,17 +105,34 @@ class TritonSoftmax(SoftmaxStep, TritonLearner):
         pairs = self.model.form is Form.DISTANCE and metric == MODULI
         block = triton.next_power_of_2(size // 2 if pairs else size)
         shape = {
-            "COUNT": 1 + n1, "D": size, "BLOCK": block, "FORM": form, "NORM": metric,
+            "COUNT": count, "D": size, "BLOCK": block, "FORM": form, "NORM": metric,
             "num_warps": max(1, block // 1024),
         }  # fmt: skip
-        softmax.meet_back[(n,)](query, candidates, slopes, self.rows, by_query, T=4, **shape)
+        softmax_back.meet_back[(n,)](query, candidates, slopes, self.rows, by_query, T=4, **shape)
         entity, place = self._sorted(candidates)
-        softmax.rows_back[(triton.cdiv(len(place), SHARE),)](
+        softmax_back.rows_back[(triton.cdiv(len(place), SHARE),)](
             query, entity, place, slopes, self.rows, self.gradients["entity"],
-            self.touched["entity"], len(place), SHARE=SHARE, **shape,
+            self.slots, self.owners["entity"], begin, len(place), SHARE=SHARE,
+            COMPACT=self.compact, **shape,
         )  # fmt: skip
-        self.add_rows("entity", rivals.tail, by_tail)
+        self.add_rows("entity", rivals.tail, by_tail, first=n)
         return losses, by_query
+
+    def _walk(self, anchor: Tensor, rivals: Rivals) -> Tensor:
+        """Return entities [2B, M] near the anchors, as ``Rivals.near`` does."""
+        cache, nearby, count = rivals.cache, rivals.nearby, rivals.walks
+        near = torch.empty(len(anchor), count, dtype=torch.int32, device=anchor.device)
+        if cache is not None and nearby is not None:
+            caches = [side.ids for side in cache.sides]
+            n1 = caches[0].shape[1]
+            softmax.walk[(len(anchor),)](
+                anchor, *cache.keys, *cache.numbers(), *caches, *nearby.graph,
+                self.kernels.seeds(cache.seed, anchor.device), cache.tick, near, len(anchor) // 2,
+                N1=n1, C=triton.next_power_of_2(n1), NEAR=count,
+                BLOCK=triton.next_power_of_2(count), HEAD_WALK=random.WALK[Side.HEAD],
+                TAIL_WALK=random.WALK[Side.TAIL],
+            )  # fmt: skip
+        return near
 
     def _sorted(self, candidates: Tensor) -> tuple[Tensor, Tensor]:
         """Return candidates in ascending order, and their places; short ids take half as long."""
@@ -127,8 +148,9 @@ class TritonSoftmax(SoftmaxStep, TritonLearner):
     ) -> None:  # fmt: skip
         """Write losses and slopes, in place of the scores, and refresh the cache."""
         (n, columns), tail, cache = candidates.shape, rivals.tail, rivals.cache
+        n1 = columns - 1 - rivals.walks
         refreshing = cache is not None and rivals.refreshing
-        nothing = [tail] * 8
+        nothing = [tail] * 10
         where, strategy, temperature = nothing, 1, 1.0
         if cache is not None and refreshing:
             owners = [self.kernels.owner(side) for side in cache.sides]
@@ -137,7 +159,7 @@ class TritonSoftmax(SoftmaxStep, TritonLearner):
                 refresh.claim[grid](key, owner, len(key), place * len(key), BLOCK=256)
             ids = [side.ids for side in cache.sides]
             seeds = self.kernels.seeds(cache.seed, tail.device)
-            where = [*cache.keys, *owners, *ids, seeds, cache.tick]
+            where = [*cache.keys, *cache.numbers(), *owners, *ids, seeds, cache.tick]
             strategy = STRATEGIES[cache.settings.refresh]
             temperature = cache.settings.temperature
         block = max(2, triton.next_power_of_2(len(tail)))
@@ -145,18 +167,20 @@ class TritonSoftmax(SoftmaxStep, TritonLearner):
         softmax.weigh[(n,)](
             candidates, slopes, tail, tail_slopes, slopes if weight is None else weight, losses,
             *where, n // 2, len(tail), float(self.learning.scale), math.log(rivals.weight),
-            float(temperature), NEGLIGIBLE, N1=columns - 1,
+            float(temperature), NEGLIGIBLE, N1=n1, NEAR=rivals.walks,
             C=max(2, triton.next_power_of_2(columns)), BLOCK=block,
-            SEARCH=max(0, columns - 2).bit_length(), HAS_WEIGHT=weight is not None,
+            SEARCH=max(0, n1 - 1).bit_length(), HAS_WEIGHT=weight is not None,
             REFRESH=refreshing, STRATEGY=strategy, HEAD_NOISE=random.NOISE[Side.HEAD],
             TAIL_NOISE=random.NOISE[Side.TAIL], num_warps=max(4, min(16, block // 256)),
         )  # fmt: skip
 
-    def add_rows(self, table: str, ids: Tensor, gradients: Tensor) -> None:
+    def add_rows(self, table: str, ids: Tensor, gradients: Tensor, first: int = 0) -> None:
+        """Add gradients [n, D] of rows, which may repeat; of entities, of places from ``first``."""
         size = gradients.shape[1]
-        softmax.add_rows[(len(ids),)](
-            ids, gradients.contiguous(), self.gradients[table], self.touched[table],
-            D=size, BLOCK=triton.next_power_of_2(size), num_warps=1,
+        softmax_back.add_rows[(len(ids),)](
+            ids, gradients.contiguous(), self.gradients[table], self.slots, self.owners[table],
+            first, D=size, BLOCK=triton.next_power_of_2(size),
+            COMPACT=self.compact and table == "entity", num_warps=1,
         )  # fmt: skip
 
     def move(self, n: int, loss: Tensor, teaching: Tensor, sums: Tensor) -> None:

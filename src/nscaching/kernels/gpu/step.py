@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from nscaching.kernels.gpu.forms import COMPLEX, DISTMULT, TRANSD, TRANSE, TRANSH, conj_times, times
+from nscaching.kernels.gpu.slots import slot_of
 
 UNITS = tl.constexpr(float(2**36))
 # The most that a program adds to a gradient at once: a row has room for 2¹⁵ such sums. (A batch
@@ -121,17 +122,15 @@ def by_entity(new_head, by_h, by_t, by_x, by_y):
 def gradients(
     head, relation, tail, false_head, false_tail,
     rows, shift, relations, directions, g_rows, g_shift, g_relations, g_directions,
-    touched, relation_touched, losses, teachings, margin, zero,
+    slots, owners, relation_owners, losses, teachings, margin, zero,
     D: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr, NORM: tl.constexpr,
-    LOGISTIC: tl.constexpr,
+    COMPACT: tl.constexpr, LOGISTIC: tl.constexpr,
 ):  # fmt: skip
-    """Score one triple and its negative, and add their gradients to those of their rows.
-
-    The rows that have a gradient are marked in touched [E] and relation_touched [R].
-    """
+    """Score one triple and its negative, and add their gradients in the slots of their rows."""
     i = tl.program_id(0)
-    h, r, t = tl.load(head + i), tl.load(relation + i), tl.load(tail + i)
-    x, y = tl.load(false_head + i), tl.load(false_tail + i)
+    h, t = tl.load(head + i).to(tl.int64), tl.load(tail + i).to(tl.int64)
+    r = tl.load(relation + i).to(tl.int64)
+    x, y = tl.load(false_head + i).to(tl.int64), tl.load(false_tail + i).to(tl.int64)
     new_head = x != h
     other = tl.where(new_head, x, y)  # the entity that is not in the positive
     same = other == tl.where(new_head, h, t)  # … unless the negative is the positive
@@ -178,6 +177,10 @@ def gradients(
     tl.store(teachings + i, teaching.to(tl.float32))
     active = tl.abs(up) + tl.abs(down) > 0
     inside = inside & (tl.abs(up) + tl.abs(down) + tl.zeros([BLOCK], tl.float32) > 0)
+    h_slot = slot_of(slots, owners, h, 3 * i, active, COMPACT)
+    t_slot = slot_of(slots, owners, t, 3 * i + 1, active, COMPACT)
+    o_slot = slot_of(slots, owners, other, 3 * i + 2, active, COMPACT)
+    slot_of(relation_owners, relation_owners, r, r, active, False)
 
     if KIND == DISTMULT:
         by_h, by_t, by_o = by_entity(new_head, up * R * T, up * H * R, down * R * Y, down * X * R)
@@ -188,9 +191,9 @@ def gradients(
         by_h, by_t, by_o = by_entity(new_head, by_h, by_t, by_x, by_y)
         h_im, t_im, o_im = by_entity(new_head, h_im, t_im, x_im, y_im)
         by_r += of_r
-        add_whole(g_rows + h * D + HALF + d, h_im, inside)
-        add_whole(g_rows + t * D + HALF + d, t_im, inside)
-        add_whole(g_rows + other * D + HALF + d, o_im, inside)
+        add_whole(g_rows + h_slot * D + HALF + d, h_im, inside)
+        add_whole(g_rows + t_slot * D + HALF + d, t_im, inside)
+        add_whole(g_rows + o_slot * D + HALF + d, o_im, inside)
         add_whole(g_relations + r * D + HALF + d, r_im + of_r_im, inside)
     else:
         slope = slope_of(difference, positive, up, NORM)
@@ -204,17 +207,13 @@ def gradients(
         if KIND != TRANSE:
             add_whole(g_directions + r * D + d, v_h + v_t + v_o, inside)
         if KIND == TRANSD:
-            add_whole(g_shift + h, of_h, active)
-            add_whole(g_shift + t, of_t, active)
-            add_whole(g_shift + other, of_o, active)
+            add_whole(g_shift + h_slot, of_h, active)
+            add_whole(g_shift + t_slot, of_t, active)
+            add_whole(g_shift + o_slot, of_o, active)
 
-    tl.store(touched + h, 1, active)
-    tl.store(touched + t, 1, active)
-    tl.store(touched + other, 1, active)
-    tl.store(relation_touched + r, 1, active)
-    add_whole(g_rows + h * D + d, by_h, inside)
-    add_whole(g_rows + t * D + d, by_t, inside)
-    add_whole(g_rows + other * D + d, by_o, inside)
+    add_whole(g_rows + h_slot * D + d, by_h, inside)
+    add_whole(g_rows + t_slot * D + d, by_t, inside)
+    add_whole(g_rows + o_slot * D + d, by_o, inside)
     add_whole(g_relations + r * D + d, by_r, inside)
 
 
@@ -223,7 +222,7 @@ def gradients(
 
 @triton.jit
 def penalise_row(
-    row, table, gradient, touched, strength,
+    row, table, gradient, slot, strength,
     D: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
     """Add λ·∂|x|³ = 3λ·|x|·x; numbers of ComplEx have their imaginary halves behind the real."""
@@ -235,18 +234,23 @@ def penalise_row(
     if KIND == COMPLEX:
         X_im = tl.load(table + row * D + HALF + d, inside, 0.0)
         size = tl.sqrt(X * X + X_im * X_im)
-        add_whole(gradient + row * D + HALF + d, 3 * strength * size * X_im, inside)
-    add_whole(gradient + row * D + d, 3 * strength * size * X, inside)
-    tl.store(touched + row, 1)
+        add_whole(gradient + slot * D + HALF + d, 3 * strength * size * X_im, inside)
+    add_whole(gradient + slot * D + d, 3 * strength * size * X, inside)
 
 
 @triton.jit
 def penalise(
-    head, relation, tail, rows, relations, g_rows, g_relations, touched, relation_touched, strength,
-    D: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr,
+    head, relation, tail, rows, relations, g_rows, g_relations,
+    slots, owners, relation_owners, first, strength,
+    D: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr, COMPACT: tl.constexpr,
 ):  # fmt: skip
+    """Add the penalty of a triple; the places of heads and tails begin at ``first``."""
     i = tl.program_id(0)
-    h, r, t = tl.load(head + i), tl.load(relation + i), tl.load(tail + i)
-    penalise_row(h, rows, g_rows, touched, strength, D, BLOCK, KIND)
-    penalise_row(t, rows, g_rows, touched, strength, D, BLOCK, KIND)
-    penalise_row(r, relations, g_relations, relation_touched, strength, D, BLOCK, KIND)
+    h, t = tl.load(head + i).to(tl.int64), tl.load(tail + i).to(tl.int64)
+    r = tl.load(relation + i).to(tl.int64)
+    h_slot = slot_of(slots, owners, h, first + 2 * i, i >= 0, COMPACT)
+    t_slot = slot_of(slots, owners, t, first + 2 * i + 1, i >= 0, COMPACT)
+    r_slot = slot_of(relation_owners, relation_owners, r, r, i >= 0, False)
+    penalise_row(h, rows, g_rows, h_slot, strength, D, BLOCK, KIND)
+    penalise_row(t, rows, g_rows, t_slot, strength, D, BLOCK, KIND)
+    penalise_row(r, relations, g_relations, r_slot, strength, D, BLOCK, KIND)

@@ -69,7 +69,7 @@ def limited(graph: KnowledgeGraph, config: TrainConfig, seconds: float) -> Row:
             if figures["mrr"] > trainer.best_mrr:
                 trainer.best_mrr = figures["mrr"]
                 trainer.keep(trainer.trained)
-        trainer.model.load_state_dict(trainer.best)
+        trainer.best.take()
         trainer.learner.reload()
         test = trainer.rank("test", trainer.best_epoch)
     row = {"valid": trainer.best_mrr, "test": test["mrr"], "hits@10": test["hits@10"]}

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from itertools import islice
 
 import torch
 from softmax import PENALTY, SOFTMAX
@@ -39,8 +38,8 @@ class Exact:
     """The exact scores [2B, |E|] of a batch, log Z, gradients by the queries, and cached rows."""
 
     def __init__(self, trainer: Trainer) -> None:
-        rows = next(islice(trainer.triples.rows(1024, 0), 3, None))
-        batch, model = trainer.triples.batch(rows[:256]), trainer.model
+        trainer.triples.go_to(0, 3 * 1024)
+        (_, batch), model = trainer.triples.take(256), trainer.model
         rivals = trainer.sampler.rivals(batch, model)
         scores, cached, answers = [], [], []
         for side in Side:

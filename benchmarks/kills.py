@@ -1,6 +1,6 @@
 """Kills trainings at random moments, goes on with each until it ends, and compares the ends.
 
-python benchmarks/kills.py --kills 500
+python benchmarks/kills.py --kills 500 [--cache-memory 50% --cache-place disk]
 
 A process that has imported everything forks a child for each attempt: real processes that really
 die by SIGKILL, without waiting for imports every time.
@@ -17,7 +17,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +46,7 @@ class Strict(Listener):
         sys.exit(text)
 
 
-def attempt(graph: KnowledgeGraph, path: Path) -> None:
+def attempt(graph: KnowledgeGraph, config: TrainConfig, path: Path) -> None:
     """Train, or go on: what a child does."""
     if RunFolder(path).finished:  # and killed before it could say so
         with suppress(UserError):
@@ -52,17 +54,17 @@ def attempt(graph: KnowledgeGraph, path: Path) -> None:
     elif path.exists():
         resume(path, checkpoint_every=EVERY, listener=Strict())
     else:
-        train(graph, CONFIG, out=path, checkpoint_every=EVERY)
+        train(graph, config, out=path, checkpoint_every=EVERY)
 
 
-def fork(graph: KnowledgeGraph, path: Path) -> int:
+def fork(start: Callable[[Path], None], path: Path) -> int:
     """Start a child; it ends with 0 once the run is finished."""
     child = os.fork()
     if child:
         return child
     code = 1
     try:
-        attempt(graph, path)
+        start(path)
         code = 0
     except BaseException as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
@@ -83,12 +85,12 @@ def phase(path: Path) -> str:
 
 
 def run_to_its_end(
-    graph: KnowledgeGraph, path: Path, moments: random.Random, longest: float, most: int
+    start: Callable[[Path], None], path: Path, moments: random.Random, longest: float, most: int
 ) -> Counter[str]:
     """Kill one training again and again, at most so often; return what the kills hit."""
     hit: Counter[str] = Counter()
     while True:
-        child = fork(graph, path)
+        child = fork(start, path)
         if hit.total() < most:
             # Some early, some late: starts and ends are short.
             ends = time.monotonic() + moments.uniform(0, longest) * moments.choice((0.2, 0.5, 1))
@@ -132,17 +134,21 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-pictures", action="store_true", help="leave out plot and report")
+    parser.add_argument("--cache-memory")
+    parser.add_argument("--cache-place", default="auto")
     options = parser.parse_args()
+    config = CONFIG.changed(cache_memory=options.cache_memory, cache_place=options.cache_place)
     if options.no_pictures:
         from nscaching.runs import run
 
         run.plot_run = lambda *_: None
         run.Run.report = lambda *_, **__: Path()  # type: ignore[method-assign]
     graph, moments = KnowledgeGraph.load("world"), random.Random(options.seed)  # noqa: S311
-    train(graph, CONFIG, epochs=1)  # compiles, in this process, what the children will need
+    start = partial(attempt, graph, config)
+    train(graph, config, epochs=1)  # compiles, in this process, what the children will need
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
-        run_to_its_end(graph, Path(folder) / "whole", moments, 0, 0)
+        run_to_its_end(start, Path(folder) / "whole", moments, 0, 0)
         alone, whole = time.monotonic() - began, outcome(Path(folder) / "whole")
         recording.SHARE = 1.0  # here checkpoints may take all the time
         hit: Counter[str] = Counter()
@@ -150,7 +156,7 @@ def main() -> None:
         while hit.total() < options.kills:
             runs += 1
             path, most = Path(folder) / str(runs), options.kills - hit.total()
-            hit += run_to_its_end(graph, path, moments, alone, most)
+            hit += run_to_its_end(start, path, moments, alone, most)
             found = outcome(path)
             what = [name for name in whole if not equal(found[name], whole[name])]
             if what:

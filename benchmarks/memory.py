@@ -1,6 +1,12 @@
 """Compare the stated memory of a training run with its real peak: some steps and a ranking.
 
 python benchmarks/memory.py --entities 2000000 --triples 10000000 --dim 50 --n1 10
+
+With --keys nothing is made or trained: the statement of a graph of these sizes, on a GPU that need
+not be there either.
+
+python benchmarks/memory.py --entities 86000000 --relations 14824 --triples 304700000 \
+    --keys 260000000 --dim 100 --optimizer row-adagrad --sampler bernoulli --device cuda
 """
 
 from __future__ import annotations
@@ -16,9 +22,12 @@ import torch
 
 from nscaching import KnowledgeGraph, TrainConfig
 from nscaching.cli.training import print_memory as show
+from nscaching.training import machine, memory
+from nscaching.training.graph_sizes import Sizes
 from nscaching.training.machine import memory_held
-from nscaching.training.memory import Statement, readable
+from nscaching.training.memory import Statement
 from nscaching.training.trainer import Trainer
+from nscaching.units import readable
 
 
 def random_graph(entities: int, relations: int, triples: int, held_out: int) -> KnowledgeGraph:
@@ -37,6 +46,17 @@ def forget_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
+def state_only(sizes: Sizes, config: TrainConfig, as_json: bool) -> None:
+    if config.device == "cuda" and not torch.cuda.is_available():
+        from nscaching.kernels.gpu.kernels import TritonKernels
+
+        device, kernels = torch.device("cuda"), TritonKernels()
+        memory.choose_device = lambda name: device  # type: ignore[assignment]
+        memory.choose_kernels = lambda *asked: kernels  # type: ignore[assignment]
+        machine.gpu_available = lambda: 139 << 30  # type: ignore[assignment]
+    show(Statement(sizes, config, Path()), as_json)
+
+
 def main() -> None:
     """State, train, compare."""
     parser = argparse.ArgumentParser()
@@ -51,24 +71,31 @@ def main() -> None:
     parser.add_argument("--kernels", default="auto")
     parser.add_argument("--dim", type=int, default=50)
     parser.add_argument("--n1", type=int, default=10)
+    parser.add_argument("--cache-memory")
+    parser.add_argument("--cache-place", default="auto")
     parser.add_argument("--batch-size", type=int, default=4096)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--keys", type=int)
     asked = vars(parser.parse_args())
+    keys = asked.pop("keys")
     sizes = [asked.pop(name) for name in ("entities", "relations", "triples", "held_out")]
     steps, as_json = asked.pop("steps"), asked.pop("json")
-    graph = random_graph(*sizes)
     config = TrainConfig.from_dict({"n2": asked["n1"], **asked})
+    if keys is not None:
+        state_only(Sizes(*sizes[:3], keys, sizes[3]), config, as_json)
+        return
+    graph = random_graph(*sizes)
     forget_peak()
     stated = Statement(graph, config)
     began = time.perf_counter()
     torch.set_num_threads(config.threads)
     trainer = Trainer(graph, config)
     ready = time.perf_counter() - began
-    for rows in itertools.islice(trainer.triples.rows(config.batch_size), steps):
-        trainer.step(rows)
-        trainer.meter.count(len(rows))
+    for size in itertools.islice(trainer.triples.sizes(config.batch_size), steps):
+        trainer.step(size)
+        trainer.meter.count(size)
     trained = time.perf_counter() - began - ready
     trainer.keep(1)
     trainer.rank("valid", 1)

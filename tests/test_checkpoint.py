@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -189,10 +190,75 @@ def test_another_format(two, tmp_path, monkeypatch):
         resume(path)
 
 
+# The best parameters.
+
+
+def test_the_best_parameters_are_kept_once(two):
+    checkpoints = Checkpoints(two / "run")
+    model = (two / "run" / "model.safetensors").stat()
+    for file in checkpoints.files():
+        assert not any(name.startswith("best.") for name in load_file(file))
+    newest = checkpoint.best_of(checkpoints.files()[-1]).stat()
+    assert (newest.st_ino, newest.st_nlink) == (model.st_ino, model.st_nlink)
+    assert newest.st_nlink > 1
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda file: os.truncate(file, 100)])
+def test_damaged_best_parameters(two, tmp_path, damage):
+    path = shutil.copytree(two / "run", tmp_path / "run")
+    newest = Checkpoints(path).files()[-1]
+    damage(checkpoint.best_of(newest))
+    said = []
+    resume(path, listener=Hearing(note=said.append))
+    assert said[0].startswith(f"{newest} is damaged (000002.best.safetensors, its best parameters")
+    assert_same(two / "whole", path)
+
+
+def test_better_parameters_after_a_checkpoint_leave_those_of_the_checkpoint(two, tmp_path):
+    path = shutil.copytree(two / "run", tmp_path / "run")
+    Checkpoints(path).newest(refuse)
+    save_tensors(path / "model.safetensors", {"entity": torch.ones(1)}, {"epoch": "9"})
+    resume(path)
+    assert_same(two / "whole", path)
+
+
+def test_a_disk_without_links(two, tmp_path, monkeypatch):
+    monkeypatch.setattr("nscaching.files.Path.hardlink_to", no_room)
+    stopped(tmp_path / "run")
+    assert {f.stat().st_nlink for f in (tmp_path / "run").rglob("*") if f.is_file()} == {1}
+    resume(tmp_path / "run")
+    assert_same(two / "whole", tmp_path / "run")
+
+
+def test_a_checkpoint_that_holds_the_best_parameters_itself(two, tmp_path, monkeypatch):
+    path = shutil.copytree(two / "run", tmp_path / "run")
+    checkpoints = Checkpoints(path)
+    state = checkpoints.newest(refuse)
+    best = load_file(checkpoint.best_of(checkpoints.whole[-1]))
+    monkeypatch.setattr(checkpoint, "FORMAT", "1")
+    checkpoints.save(state | {f"best.{name}": tensor for name, tensor in best.items()})
+    monkeypatch.undo()
+    monkeypatch.setattr("nscaching.runs.run.plot_run", lambda run, path: None)
+    monkeypatch.setattr("nscaching.runs.run.Run.report", lambda run, **options: None)
+    resume(path)
+    assert_same(two / "whole", path)
+
+
+def test_a_disk_with_no_room_for_a_third_checkpoint(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(STATE)
+    two = checkpoints.save(STATE)
+    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda path: Mock(free=20))
+    monkeypatch.setattr(checkpoint.files, "save_tensors", no_room)
+    with pytest.raises(OSError, match="No space"):
+        checkpoints.save(STATE)
+    assert list(checkpoints.folder.iterdir()) == [two]
+
+
 # Disks.
 
 
-def no_room(*_):
+def no_room(*_, **__):
     raise OSError(28, "No space left on device")
 
 
@@ -225,7 +291,7 @@ def test_a_disk_that_is_full_when_it_is_stopped(two, tmp_path, monkeypatch):
     assert_same(two / "whole", path)
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_full_disk_where_lines_are_written(two, tmp_path, monkeypatch, number):
     path = shutil.copytree(two / "run", tmp_path / "run")
     calls = iter(range(1, 99))
@@ -237,7 +303,10 @@ def test_a_full_disk_where_lines_are_written(two, tmp_path, monkeypatch, number)
         return inner(file, mode, *rest, **options)
 
     monkeypatch.setattr("nscaching.files.Path.open", fail)
-    hint = r"; to resume later: nscaching train --resume \S+/run" if number > 1 else ""
+    if number == 0:  # before the training goes on
+        monkeypatch.setattr("nscaching.files.Path.hardlink_to", no_room)
+        monkeypatch.setattr("nscaching.files.shutil.copyfile", no_room)
+    hint = r"; to resume later: nscaching train --resume \S+/run" if number else ""
     with pytest.raises(UserError, match=rf"^cannot write \S+: No space left on device{hint}$"):
         resume(path)
     monkeypatch.undo()
@@ -328,3 +397,19 @@ def test_fifty_kills(tmp_path):
     assert done.returncode == 0, done.stderr + done.stdout
     found = json.loads(done.stdout)
     assert (found["kills"], found["different"]) == (50, 0)
+
+
+def test_a_checkpoint_of_the_version_that_stored_an_order(tmp_path, monkeypatch):
+    stopped(tmp_path / "run")
+    checkpoints = Checkpoints(tmp_path / "run")
+    state = checkpoints.newest(str)
+    monkeypatch.setattr(checkpoint, "FORMAT", "1")
+    checkpoints.save({**state, "triples.random": torch.zeros(5056, dtype=torch.uint8)})
+    monkeypatch.undo()
+    said = []
+    run = resume(tmp_path / "run", listener=Hearing(note=said.append))
+    assert said == [
+        f"the checkpoint in {tmp_path / 'run'} was written by an earlier version: "
+        "the triples come in another order from here"
+    ]
+    assert [r["epoch"] for r in run.history if "split" not in r] == [1, 2, 3, 4]

@@ -163,10 +163,10 @@ def test_every_verb_has_help_with_an_example_that_parses(capsys, verb, monkeypat
 
 
 def test_the_help_of_train_names_models_samplers_and_every_field(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setenv("COLUMNS", "100")  # one column
     out = help_of(capsys, "train")
     (models,) = re.findall(r"--model STR +(.*?)--sampler", out, re.DOTALL)
-    (samplers,) = re.findall(r"--sampler STR +(.*)", out)
+    (samplers,) = re.findall(r"--sampler STR +(.*?)--dim", out, re.DOTALL)
     assert all(name in models for name in MODELS.names())
     assert all(name in samplers for name in SAMPLERS.names())
     for name in TrainConfig().flat():
@@ -194,6 +194,8 @@ OTHER = {
     "generator_lr": 0.5, "generator_pretrain": "runs/g", "entropy_bonus": 0.25,
     "adversarial": 0.5, "tail": 8,
     "scale": 2.0, "relation_weight": 0.5, "reciprocal": True,
+    "cache_memory": "25%", "cache_place": "disk", "near": 4, "adagrad_start": 0.5,
+    "validate_candidates": 12,
 }  # fmt: skip
 """For every field a value that is not the default."""
 

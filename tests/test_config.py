@@ -18,23 +18,32 @@ from nscaching.samplers.objective import choose_objective
 from nscaching.settings import CacheSettings, GeneratorSettings
 
 AT_LEAST_ONE = ("dim", "epochs", "batch_size", "n2", "negatives", "tail")
-AT_LEAST_ZERO = ("lazy", "validate_every", "patience", "seed", "threads")
+AT_LEAST_ZERO = (
+    "near", "validate_candidates", "lazy", "validate_every", "patience", "seed", "threads",
+)  # fmt: skip
 POSITIVE = ("lr", "temperature", "generator_lr", "adversarial", "scale")
-NOT_NEGATIVE = ("margin", "penalty", "relation_weight", "entropy_bonus")
+NOT_NEGATIVE = ("adagrad_start", "margin", "penalty", "relation_weight", "entropy_bonus")
 ORDER = [
-    "model", "sampler", "dim", "norm", "epochs", "batch_size", "lr", "optimizer", "objective",
-    "tail", "scale", "relation_weight", "reciprocal", "margin", "penalty", "penalty_norm",
-    "negatives", "n1", "n2", "draw", "refresh", "temperature", "lazy", "refresh_side",
-    "shared_candidates", "candidate_rows", "side", "candidates", "generator", "generator_lr",
-    "generator_pretrain", "entropy_bonus", "adversarial", "filter_known", "validate_every",
-    "patience", "seed", "device", "kernels", "threads", "pretrain",
+    "model", "sampler", "dim", "norm", "epochs", "batch_size", "lr", "optimizer", "adagrad_start",
+    "objective", "tail", "scale", "relation_weight", "reciprocal", "margin", "penalty",
+    "penalty_norm", "negatives", "n1", "n2", "draw", "refresh", "temperature", "lazy",
+    "refresh_side", "shared_candidates", "candidate_rows", "near", "side", "candidates",
+    "cache_memory", "cache_place",
+    "generator", "generator_lr", "generator_pretrain", "entropy_bonus", "adversarial",
+    "filter_known", "validate_every", "validate_candidates", "patience", "seed",
+    "device", "kernels", "threads", "pretrain",
 ]  # fmt: skip
+OPEN = ("penalty", "negatives", "cache_memory")
 HUGE = pytest.param(10**400, id="too large for a float")
 
 
 def values(name):
     """Make allowed values of a field."""
     hint = HINTS[name]
+    if name == "cache_memory":
+        return st.none() | st.builds(
+            "{}{}".format, st.integers(1, 99), st.sampled_from(["GiB", "%"])
+        )
     if type(None) in get_args(hint):
         whole = get_args(hint)[0] is int
         return st.none() | (st.integers(1, 1000) if whole else st.floats(1e-9, 1e9))
@@ -56,7 +65,7 @@ configs = st.builds(TrainConfig().changed, **{name: values(name) for name in HIN
 def test_every_kind_of_field_is_covered():
     numbers = {*AT_LEAST_ONE, *AT_LEAST_ZERO, *POSITIVE, *NOT_NEGATIVE, "n1"}
     others = {"model", "sampler", "pretrain", "filter_known", "shared_candidates", "reciprocal"}
-    others |= {"generator", "generator_pretrain"}
+    others |= {"generator", "generator_pretrain", "cache_memory"}
     choices = {name for name, hint in HINTS.items() if get_origin(hint) is Literal}
     assert numbers | others | choices == set(HINTS)
 
@@ -80,7 +89,7 @@ def test_groups_hold_the_settings_of_the_cache_and_of_the_generator():
 
 def test_settings_have_the_names_and_the_order_of_the_files_so_far():
     assert list(TrainConfig().flat()) == ORDER
-    assert list(TrainConfig().to_dict()) == [n for n in ORDER if n not in ("penalty", "negatives")]
+    assert list(TrainConfig().to_dict()) == [n for n in ORDER if n not in OPEN]
 
 
 @given(configs, st.builds(Source, st.text("aä/'\"\\\n$[]"), st.text("b"), st.integers(0, 99)))

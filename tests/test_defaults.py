@@ -71,7 +71,7 @@ def test_the_smallest_graphs_train(entities, model):
 def test_every_model_learns_by_default(model):
     triples = GRAPH.train.tolist()
     graph = graph_of(triples, triples, entities=30)  # what is ranked is what is learned
-    run = train(graph, model=model, **SHORT | {"epochs": 20})
+    run = train(graph, model=model, **SHORT | {"epochs": 20, "seed": 1})
     first, *_, last = (record["mrr"] for record in run.history if record.get("split") == "valid")
     assert last > first + 0.02
 

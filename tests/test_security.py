@@ -20,6 +20,7 @@ from nscaching import KnowledgeGraph, ProbeConfig, Run, UserError, train
 from nscaching.cli.main import main
 from nscaching.cli.verbs import VERBS
 from nscaching.data import datasets
+from nscaching.data.mapped_names import MappedNames
 from nscaching.files import free_path
 from nscaching.runs.escaping import is_obeyed, json_text, markdown, visible
 from nscaching.runs.folder import FILES, MAP, default_out
@@ -155,7 +156,9 @@ def test_a_graph_names_no_folder_outside_of_runs(name, tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def plain_run(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "run"
-    train(random_graph(), out=path, probes=ProbeConfig(watch=1), **TINY)
+    graph = random_graph()
+    graph.entities = MappedNames.of(graph.entities)  # which have a file of their own
+    train(graph, out=path, probes=ProbeConfig(watch=1), **TINY)
     return path
 
 

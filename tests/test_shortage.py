@@ -40,11 +40,11 @@ class Small(Kernels):
         super().__init__()
         self.most, self.error, self.tried = most, error, []
 
-    def score_all(self, model, side, anchor, relation):
+    def score_all(self, model, side, anchor, relation, entities=None):
         self.tried.append(len(anchor))
         if len(anchor) > self.most:
             raise self.error
-        return super().score_all(model, side, anchor, relation)
+        return super().score_all(model, side, anchor, relation, entities)
 
 
 def test_the_real_errors_are_known():

@@ -67,7 +67,7 @@ def test_everything_random_has_the_seed(purpose):
         if purpose == "start":
             return trainer.model.entity.tolist()
         if purpose == "order":
-            return [rows.tolist() for rows in trainer.triples.rows(7)]
+            return [trainer.triples.take(size)[0].tolist() for size in trainer.triples.sizes(7)]
         return trainer.sampler.cache.rows[Side.HEAD].tolist()
 
     assert look(3) == look(3)
@@ -96,10 +96,10 @@ def test_batches_hold_every_triple_once(size):
     orders = []
     for _ in range(2):
         rows = []
-        pieces = list(triples.rows(size))
-        assert [len(some) for some in pieces[:-1]] == [size] * (len(pieces) - 1)
-        for some in pieces:
-            batch = triples.batch(some)
+        sizes = list(triples.sizes(size))
+        assert sizes[:-1] == [size] * (len(sizes) - 1)
+        for each in sizes:
+            some, batch = triples.take(each)
             ids = torch.stack([batch.head, batch.relation, batch.tail], dim=1)
             assert ids.tolist() == GRAPH.train[some.numpy()].tolist()
             for side in Side:
@@ -108,6 +108,10 @@ def test_batches_hold_every_triple_once(size):
         assert sorted(rows) == list(range(60))
         orders.append(rows)
     assert orders[0] != orders[1] != sorted(orders[1])
+    assert triples.columns.dtype == torch.int32
+    triples.go_to(1, 20)  # in the second pass, after 20 triples
+    assert list(triples.sizes(30, 20)) == [30, 10]
+    assert triples.take(30)[0].tolist() == orders[1][20:50]
 
 
 # The loop.

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from nscaching.errors import UserError, check_bounds, flag, reading, unknown
 from nscaching.settings import CacheSettings, GeneratorSettings
+from nscaching.units import read_budget
 
 Config = TypeVar("Config")
 
@@ -49,8 +50,12 @@ class TrainConfig:
     """Training triples in one step."""
     lr: float = 0.001
     """Learning rate of the optimizer."""
-    optimizer: Literal["adam", "row-adam", "adagrad"] = "adam"
-    """Adam; Adam that moves only rows with a gradient (cheaper with many entities); or Adagrad."""
+    optimizer: Literal["adam", "row-adam", "adagrad", "row-adagrad"] = "adam"
+    """Adam; Adagrad; or, cheaper with many entities, either for the rows with a gradient alone,
+    row-adagrad with one number of state for a row."""
+    adagrad_start: float = 0.0
+    """What the sums of squares of adagrad and row-adagrad start at: more makes the first steps
+    shorter."""
     objective: Literal["auto", "margin", "logistic", "shifted", "softmax", "1vsall", "kvsall"] = (
         "auto"
     )
@@ -86,6 +91,8 @@ class TrainConfig:
     """Keep known training triples out of the negatives (all samplers)."""
     validate_every: int = 10
     """Epochs between rankings of the validation triples; 0: never."""
+    validate_candidates: int = 0
+    """Random entities that each validation ranks an answer among; 0: all entities."""
     patience: int = 0
     """Stop after this many validations without a better MRR; 0: run all epochs."""
     seed: int = 0
@@ -165,11 +172,11 @@ def _arguments(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-AT_LEAST = dict.fromkeys(["seed", "lazy", "validate_every", "patience", "threads"], 0)
+AT_LEAST = dict.fromkeys(["seed", "lazy", "near", "validate_every", "patience", "threads"], 0)
 AT_LEAST |= dict.fromkeys(["dim", "epochs", "batch_size", "n2", "negatives", "tail"], 1)
-AT_LEAST |= {"n1": 0}
+AT_LEAST |= {"n1": 0, "validate_candidates": 0}
 POSITIVE = ("lr", "temperature", "generator_lr", "adversarial", "scale")
-NOT_NEGATIVE = ("margin", "penalty", "relation_weight", "entropy_bonus")
+NOT_NEGATIVE = ("margin", "penalty", "relation_weight", "adagrad_start", "entropy_bonus")
 
 
 def _check_values(values: Mapping[str, Any]) -> None:
@@ -180,6 +187,8 @@ def _check_values(values: Mapping[str, Any]) -> None:
         raise no_cache()
     if values["patience"] and not values["validate_every"]:
         raise UserError(f"{flag('patience')} needs validation: give {flag('validate_every')} too")
+    if values["cache_memory"] is not None:
+        read_budget(values["cache_memory"], "cache_memory")
     for name, value in values.items():
         if value is None:
             continue

@@ -11,7 +11,7 @@ from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import Stopped
 from nscaching.evaluation.ranking import Queries, rank
 from nscaching.kernels.cpu.threads import torch_settings
-from nscaching.training import memory
+from nscaching.training import fitting, memory
 from nscaching.training.listener import Stage
 from nscaching.training.trainer import Trainer
 
@@ -27,7 +27,7 @@ def measure(graph: KnowledgeGraph, config: TrainConfig, seconds: float, watch: W
 
     What is compiled at first use does not count.
     """
-    memory.Statement(graph, config).check()
+    fitting.check(memory.Statement(graph, config))
     reports: list[tuple[float, int]] = []  # when, and how many triples of the epoch were trained
 
     def report(stage: Stage, done: int, total: int) -> None:

@@ -16,15 +16,17 @@ from nscaching.kernels import choose_device
 from nscaching.models import MODELS
 from nscaching.paper import presets
 from nscaching.registry import refuse_outside_code
-from nscaching.runs.folder import REPORT, RunFolder, default_out, resume_command
+from nscaching.runs.folder import REPORT, RunFolder, default_out, resume_command, split_name
 from nscaching.runs.rising import advice
 from nscaching.runs.run import Run
 from nscaching.runs.settings import read_record
 from nscaching.samplers import SAMPLERS
 from nscaching.samplers.objective import choose_objective, without_effect
 from nscaching.training.defaults import OF_NEGATIVES, describe, recipe, settings_for
-from nscaching.training.memory import Statement, readable
+from nscaching.training.fitting import check, place_caches
+from nscaching.training.memory import Statement, checkpoints_of
 from nscaching.training.train import differences, resume, train
+from nscaching.units import readable
 
 # The flags that go with --resume: none of them changes the steps that are done.
 RESUMABLE = {"epochs", "device", "kernels", "threads"}
@@ -59,7 +61,7 @@ def train_run(verb: Train) -> None:
     if verb.out:
         RunFolder(verb.out).check_free(verb.overwrite)
     verb.probes.check(config)
-    graph = load_graph(verb.where, verb.labels, verb.split_seed, verb.literals)
+    graph = load_graph(verb.where, verb.labels, verb.split_seed, verb.literals, verb.memory)
     describe_graph(graph)
     _note_differences(verb, graph)
     if verb.of_another_model:
@@ -75,9 +77,10 @@ def train_run(verb: Train) -> None:
         note(f"note: {as_flag(name)} has no effect with {why}")
     out = verb.out or default_out(graph, config)
     if verb.dry_run:
-        needed = Statement(graph, config, user_path(out), len(verb.probes.snapshots))
+        asked = user_path(out), len(verb.probes.snapshots), checkpoints_of(verb.checkpoint_every)
+        needed = Statement(graph, place_caches(graph, config, *asked)[0], *asked)
         print_memory(needed, verb.json)
-        needed.check()
+        check(needed)
         return
     work = partial(train, graph, config, out=out, overwrite=verb.overwrite)
     work = partial(work, probes=verb.probes, checkpoint_every=verb.checkpoint_every)
@@ -153,7 +156,7 @@ def _print_run(run: Run, as_json: bool) -> None:
     if as_json:
         print_json(figures)
         return
-    rows = [[s, *cells(figures[s])] for s in ("valid", "test") if figures[s]]
+    rows = [[split_name(figures[s]), *cells(figures[s])] for s in ("valid", "test") if figures[s]]
     title = f"{run.config.model} with {run.config.sampler} on {run.graph.name}"
     if rows:
         print_table(["split", *HEADINGS.values()], rows, title)

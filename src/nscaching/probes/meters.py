@@ -35,8 +35,8 @@ class RepeatMeter:
         if entities**2 * relations >= 1 << 63:
             reason = "so many entities and relations cannot be numbered"
             raise UserError(f"{flag('probe_repeats')}: {reason}")
-        self.base = (relation * entities**2).unsqueeze(1)  # [n, 1]
-        self.pairs = relation.new_empty(0, 0)
+        self.base = (relation.long() * entities**2).unsqueeze(1)  # [n, 1]
+        self.pairs = self.base.new_empty(0, 0)
         """For each training triple [n, K], h̄·|E| + t̄ of its negatives in this epoch."""
         self.kept: list[Tensor] = []
         self.aside = torch.cuda.Stream(relation.device) if relation.is_cuda else None
@@ -115,15 +115,15 @@ class ChangeMeter:
 
     def read(self, _epoch: int) -> dict[str, float]:
         """Return the mean number of new elements of a row, mean over both sides."""
-        self.count(self.share)
+        self.count(len(self.share))
         return {"changed_elements": float(self.mean)}
 
-    def _count(self, share: Tensor) -> None:
+    def _count(self, _rows: int) -> None:
         sizes = [len(keys) for keys in self.keys.values()]
         parts = zip(self.before.split(sizes), self.counts.split(sizes), strict=True)
         for (side, keys), (before, counts) in zip(self.keys.items(), parts, strict=True):
             self.kernels.new_elements(self.cache[side], keys, before, counts)
-        self.mean.copy_((self.counts * share).sum())
+        self.mean.copy_((self.counts * self.share).sum())
 
     def checkpoint(self) -> State:
         return {"before": self.before}

@@ -12,7 +12,7 @@ from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Ids, Side, distinct
 from nscaching.errors import UserError, flag
 from nscaching.evaluation.ranking import chunk_size, id_tensor
-from nscaching.kernels import Negatives, State, join, part
+from nscaching.kernels import Kernels, Negatives, State, join, part
 from nscaching.kernels.choose import ordered
 from nscaching.models import Model, finite
 from nscaching.probes import ProbeConfig
@@ -61,7 +61,9 @@ class Probes:
         if asked.probe_changes:
             state = sampler.state()
             rows = {side: state[f"{side.value}_cache"] for side in Side}
-            self.meters["changes"] = ChangeMeter(rows, seed, sampler.kernels)
+            here = all(ids.device.type == sampler.device.type for ids in rows.values())
+            kernels = sampler.kernels if here else Kernels()  # rows may be in host memory
+            self.meters["changes"] = ChangeMeter(rows, seed, kernels)
 
     def record(self, rows: Tensor, negatives: Negatives) -> None:
         """See the negatives [B, K] of a step on the training triples in some rows [B]."""

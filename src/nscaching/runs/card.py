@@ -13,6 +13,7 @@ from nscaching.errors import as_flag, counted
 from nscaching.files import write_text
 from nscaching.probes import ProbeConfig
 from nscaching.runs.escaping import markdown, visible
+from nscaching.runs.folder import split_name
 
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
@@ -69,7 +70,7 @@ def write_card(run: Run, path: Path) -> None:
         kept=kept(run),
         command=command(run),
         quoted_name=shlex.quote(run.name),
-        results={split: found for split in ("valid", "test") if (found := run.result(split))},
+        results={split_name(each): each for s in ("valid", "test") if (each := run.result(s))},
         count=lambda rows: f"{len(rows):,}",
         visible=lambda text: Markup(visible(text)),  # noqa: S704  (in a block of code)
     )

@@ -70,7 +70,7 @@ def vectors_of(model: Model, graph: KnowledgeGraph) -> Vectors:
     )
     labels = [graph.label(i) for i in range(len(graph.entities))]
     relations = graph.with_inverses().relations if model.reciprocal else graph.relations
-    return Vectors(graph.entities, labels, entity, relations, relation)
+    return Vectors(list(graph.entities), labels, entity, relations, relation)
 
 
 def export(

@@ -21,7 +21,7 @@ from nscaching.probes.files import SCORES, SNAPSHOT, SNAPSHOTS, remove_snapshots
 from nscaching.registry import outside_code, refuse_outside_code
 from nscaching.runs import settings
 from nscaching.runs.checkpoints import CHECKPOINT, CHECKPOINTS, Checkpoints
-from nscaching.runs.settings import CONFIG, FORMAT, TRIPLES, VOCABULARY
+from nscaching.runs.settings import CONFIG, ENTITIES, FORMAT, TRIPLES, VOCABULARY
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,7 +33,7 @@ CARD, PLOT, REPORT = "README.md", "training.png", "report.html"
 CALIBRATION = "calibration.json"
 FILES = {CONFIG, METRICS, SCORES, VOCABULARY, MODEL, CACHE, TRIPLES, CARD, PLOT, REPORT}
 MAP = {method: f"map-{method}.safetensors" for method in ("pca", "umap", "opentsne", "tsne")}
-FILES |= {CALIBRATION, *MAP.values()}
+FILES |= {CALIBRATION, ENTITIES, *MAP.values()}
 FOLDERS = {SNAPSHOTS: SNAPSHOT, CHECKPOINTS: CHECKPOINT}
 
 Record = dict[str, Any]  # one line of metrics.jsonl: an epoch, or a ranking of a split
@@ -150,7 +150,7 @@ class RunFolder:
         files.sync(self.path)
         files.sync(self.path.parent)
 
-    def cut(self, marks: dict[str, int], epoch: int, best: tuple[dict[str, Tensor], int]) -> None:
+    def cut(self, marks: dict[str, int], epoch: int, best: Path | None = None) -> None:
         """Undo what was written after a checkpoint: lines, snapshots, parameters."""
         for file in (self.path / name for name in (METRICS, SCORES)):
             size, mark = file.stat().st_size if file.exists() else 0, marks.get(file.name, 0)
@@ -160,8 +160,8 @@ class RunFolder:
                 with files.writing(file):
                     os.truncate(file, mark)
         remove_snapshots(self.path, epoch)
-        if best[0]:
-            self.save_model(*best)
+        if best is not None:
+            files.link(best, self.path / MODEL)
         else:
             (self.path / MODEL).unlink(missing_ok=True)
 
@@ -240,6 +240,12 @@ def result_of(history: list[Record], epoch: int, split: str) -> Record | None:
     rankings = [r for r in history if r.get("split") == split and not r.get("traced")]
     found = [r for r in rankings if r["epoch"] == epoch]
     return found[-1] if found else None
+
+
+def split_name(record: Record) -> str:
+    """Return the split of a ranking, with the number of candidates where they were sampled."""
+    candidates, split = record.get("candidates", 0), str(record["split"])
+    return f"{split}, {candidates:,} sampled candidates" if candidates else split
 
 
 def default_out(graph: KnowledgeGraph, config: TrainConfig) -> Path:

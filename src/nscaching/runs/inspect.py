@@ -60,7 +60,7 @@ def inspect(
     random = np.random.default_rng(seed)
     shown = []
     for number in chosen if epoch is None else [epoch]:
-        cached: Ids = cache_at(run, number)[side][query.key].cpu().numpy()
+        cached: Ids = cache_at(run, number)[side][query.row].cpu().numpy()
         entities = distinct = np.unique(cached)
         if sample is not None and sample < len(distinct):
             entities = random.choice(distinct, sample, replace=False)
@@ -95,11 +95,12 @@ def recorded_epochs(run: Run) -> list[int]:
 
 
 def cache_at(run: Run, epoch: int) -> dict[Side, Tensor]:
-    """Return the cached entities [keys, N1] of each side at a recorded epoch."""
+    """Return the cached entities [rows, N1] of each side at a recorded epoch."""
     state = run.snapshots.get(epoch, run.sampler_state)
     found = {side: state.get(f"{side.value}_cache", torch.empty(0)) for side in Side}
+    rows = run.shared_rows or run.graph.train_index
     for side, cache in found.items():
-        fits = cache.dim() == 2 and len(cache) == len(run.graph.train_index[side])
+        fits = cache.dim() == 2 and len(cache) == len(rows[side])
         fits = fits and cache.numel() > 0 and not cache.is_floating_point()
         if not fits or cache.min() < 0 or cache.max() >= len(run.graph.entities):
             raise UserError(f"{run.name}: its cache of epoch {epoch} does not fit the data")
@@ -126,6 +127,9 @@ class CachedQuery:
         self.key = int(graph.train_index[side].keys(anchors, relations)[0])
         if self.key < 0:
             raise self._no_key()
+        self.row, shared = self.key, run.shared_rows
+        if shared:
+            self.row = int(shared[side].find(*map(torch.tensor, ([anchor], [relation])))[0])
 
     def _no_key(self) -> UserError:
         graph, rows = self.run.graph, self.run.graph.train

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,13 @@ from nscaching.evaluation.candidates import classify_entities, evaluate_relation
 from nscaching.evaluation.classify import classify, link_entities
 from nscaching.evaluation.explain import explain
 from nscaching.evaluation.predict import neighbours, predict, score
-from nscaching.evaluation.ranking import evaluate
 from nscaching.evaluation.ranks import Ranks
 from nscaching.evaluation.reliability import evaluate_calibration
+from nscaching.evaluation.sampled import evaluate
 from nscaching.evaluation.typed import evaluate_typed
 from nscaching.files import save_tensors
 from nscaching.kernels import choose_device
-from nscaching.models import Model, build
+from nscaching.models import Model
 from nscaching.probes import ProbeConfig
 from nscaching.probes.files import Snapshots, append_scores, read_scores, save_snapshot
 from nscaching.runs.calibration import (
@@ -53,9 +53,11 @@ from nscaching.runs.folder import (
     result_of,
 )
 from nscaching.runs.inspect import inspect
+from nscaching.runs.parameters import built_model
 from nscaching.runs.plots import plot_run
 from nscaching.runs.report.page import report
 from nscaching.runs.settings import CONFIG, read_probes, read_record
+from nscaching.samplers.shared_rows import SharedRows, rows_of_budget
 
 RANKINGS = {"links": evaluate, "relations": evaluate_relations}
 OF_A_RELATION = {"entities": classify_entities, "linking": link_entities}
@@ -84,6 +86,15 @@ class Run:
 
     calibration: Calibration | None = field(default=None, repr=False, compare=False)
     """What turns scores into probabilities, once it is fitted or read; see ``calibrated``."""
+
+    @cached_property
+    def shared_rows(self) -> Mapping[Side, SharedRows]:
+        """Which rows of the cache queries share; an empty mapping: each has its own."""
+        settings, index = self.config.cache, self.graph.train_index
+        if settings.cache_memory is None:
+            return {}
+        sizes = settings.n1, len(self.graph.entities)
+        return rows_of_budget(settings.cache_memory, index, *sizes, torch.device("cpu"))
 
     calibrated = calibrated
     explain = explain
@@ -123,8 +134,7 @@ class Run:
         folder = RunFolder(path)
         source, config = folder.read_config(trust)
         graph, (parameters, epoch) = folder.read_graph(source), folder.read_model()
-        model = built_model(str(folder.path), config, graph, parameters)
-        model.to(choose_device(device))
+        model = built_model(str(folder.path), config, graph, parameters, choose_device(device))
         return cls(
             graph,
             config,
@@ -165,7 +175,8 @@ class Run:
     ) -> dict[str, Any]:
         """Rank the entities of a split, or with ``task="relations"`` its relations.
 
-        The options are those of ``ranking.evaluate`` and ``candidates.evaluate_relations``. With
+        The options are those of ``sampled.evaluate``, such as ``candidates=10000, seed=1`` for a
+        ranking among so many random entities, and of ``candidates.evaluate_relations``. With
         ``task="calibration"``: compare probabilities with the truth; the option is ``prior``.
         With ``typed`` the report has the ranking in the order of ``predict`` too, by type.
         """
@@ -175,6 +186,10 @@ class Run:
             raise unknown("task", task, (*RANKINGS, "calibration"))
         if typed and task != "links":
             raise UserError(f"{flag('typed')} goes with {flag('task')} links")
+        if options.get("candidates") and (typed or task != "links"):
+            reason = "goes with the ranking of all entities" if typed else "samples entities"
+            what = flag("typed") if typed else flag("candidates")
+            raise UserError(f"{what} {reason}: leave out {flag('candidates')}")
         report = RANKINGS[task](self.model, self.graph, split, **options)
         if typed:
             report["typed"] = evaluate_typed(self.model, self.graph, split, **options)
@@ -221,13 +236,15 @@ class Run:
         finally:
             folder.release()
 
-    def finish(self, folder: RunFolder) -> Path:
+    def finish(self, folder: RunFolder, has_model: bool = False) -> Path:
         """Write the files of a finished run: parameters, cache, plot, model card and report.
 
-        Checkpoints are removed last: until then, an interrupted run can be resumed.
+        Checkpoints are removed last: until then, an interrupted run can be resumed. ``has_model``:
+        the folder has the parameters already.
         """
         self.path = folder.target
-        folder.save_model(self.model.state_dict(), self.best_epoch)
+        if not has_model:
+            folder.save_model(self.model.state_dict(), self.best_epoch)
         if self.sampler_state:
             save_tensors(folder.path / CACHE, self.sampler_state)
         keep_calibration(self, folder.path)
@@ -241,45 +258,3 @@ class Run:
             warnings.warn(f"{folder.path / REPORT} was not written: {error}", stacklevel=2)
         folder.close()
         return folder.path
-
-
-def warm_start(
-    named: str, path: str, graph: KnowledgeGraph, model: str, dim: int, reciprocal: bool = False
-) -> dict[str, Tensor]:
-    """Return the parameters of the run that a setting names, or say why they do not fit."""
-    folder = RunFolder(path)
-    # Trusted: the names are only compared. The model that is built is the one asked for here.
-    source, config = folder.read_config(trust=True)
-    before, (parameters, _) = folder.read_graph(source), folder.read_model()
-    for what, theirs, ours in (
-        ("model", config.model, model),
-        ("dim", config.dim, dim),
-        ("reciprocal", config.reciprocal, reciprocal),
-        ("entities", before.entities, graph.entities),
-        ("relations", before.relations, graph.relations),
-    ):
-        if theirs != ours:
-            names = what in ("entities", "relations")
-            difference = "not the same" if names else f"{theirs}, here {ours}"
-            raise UserError(f"{named} {path}: its {what}: {difference}")
-    built_model(f"{named} {path}", config, graph, parameters)
-    if not all(tensor.isfinite().all() for tensor in parameters.values()):
-        raise UserError(f"{named} {path}: its parameters are not finite: that training diverged")
-    return parameters
-
-
-def built_model(
-    where: str, config: TrainConfig, graph: KnowledgeGraph, parameters: dict[str, Tensor]
-) -> Model:
-    """Return the model of a configuration with these parameters; an error names ``where``."""
-    settings = config.model, graph, config.dim, config.norm, config.reciprocal
-    try:
-        # First without memory: a damaged configuration may ask for too much.
-        with torch.device("meta"), suppress(NotImplementedError):  # by a constructor that computes
-            build(*settings).load_state_dict(parameters, assign=True)
-        model = build(*settings)
-        model.load_state_dict(parameters)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{where}: model and configuration differ: {reason}") from None
-    return model

@@ -6,19 +6,24 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
+import numpy.typing as npt
 
 from nscaching import __version__
 from nscaching.config import TrainConfig, check_type, read_toml, write_toml
+from nscaching.data.checks import in_range
 from nscaching.data.graph import SPLITS, KnowledgeGraph, Labelled, Source
 from nscaching.data.index import Ids
+from nscaching.data.mapped_names import MappedNames
 from nscaching.data.names import refuse_repeats
 from nscaching.errors import UserError, reading
 from nscaching.files import map_arrays, read_text, replacing, save_tensors
 from nscaching.probes import ProbeConfig
 
 CONFIG, VOCABULARY, TRIPLES = "config.toml", "vocabulary.json", "triples.safetensors"
+ENTITIES = "entities.safetensors"  # of a graph with mapped names, which VOCABULARY then lacks
 NAMES = {"name": str, "entities": list, "relations": list, "labels": dict, "notes": list}
 NAMES |= {"prefixes": dict}  # which the oldest run folders lack
+NAME_ARRAYS = {"text": np.uint8, "ends": np.int64, "order": np.int32}
 
 FORMAT = 1
 """Format of run folders, in the table ``record`` of their configuration; absent in the oldest."""
@@ -98,6 +103,8 @@ def read_graph(folder: Path, source: Source) -> KnowledgeGraph:
         names.setdefault("prefixes", {})
     if not _is_vocabulary(names):
         raise UserError(f"{vocabulary}: not the vocabulary of a run")
+    if (folder / ENTITIES).exists():
+        names["entities"] = _map_names(folder / ENTITIES)
     refuse_repeats(names["entities"], names["relations"], f"{vocabulary}: ")
     entities, relations = len(names["entities"]), len(names["relations"])
     arrays, origins = map_arrays(folder / TRIPLES)
@@ -107,7 +114,7 @@ def read_graph(folder: Path, source: Source) -> KnowledgeGraph:
         if (
             array.dtype != np.int32
             or array.shape[1:] != (len(bounds),)
-            or not ((array >= 0) & (array < np.array(bounds))).all()
+            or not in_range(array, *bounds)
         ):
             raise UserError(f"{folder / TRIPLES}: its {name} triples do not fit the names")
         return np.array(array)  # the file may change
@@ -123,18 +130,37 @@ def read_graph(folder: Path, source: Source) -> KnowledgeGraph:
     return KnowledgeGraph(**names, **splits, source=source, labelled=labelled)
 
 
+def _map_names(path: Path) -> MappedNames:
+    arrays, _ = map_arrays(path)
+    found = [arrays.get(name, np.empty(0)) for name in NAME_ARRAYS]
+    names = MappedNames(*found)
+    types = all(a.dtype == t for a, t in zip(found, NAME_ARRAYS.values(), strict=True))
+    if not (types and all(array.ndim == 1 for array in found) and names.fits()):
+        raise UserError(f"{path}: not the names of a run")
+    return names
+
+
 def write_graph(folder: Path, graph: KnowledgeGraph) -> None:
     import torch
 
     names = {name: getattr(graph, name) for name in NAMES}
+    if isinstance(graph.entities, MappedNames):
+        names["entities"] = []
+        arrays = {name: getattr(graph.entities, name) for name in NAME_ARRAYS}
+        save_tensors(folder / ENTITIES, {n: torch.from_numpy(_own(a)) for n, a in arrays.items()})
     text = json.dumps(names, ensure_ascii=False, indent=0)
     (folder / VOCABULARY).write_text(text, encoding="utf-8")
-    tensors = {split: torch.from_numpy(graph.split(split).copy()) for split in SPLITS}
+    tensors = {split: torch.from_numpy(_own(graph.split(split))) for split in SPLITS}
     for split, labelled in graph.labelled.items():
         rows = np.column_stack([labelled.triples, labelled.truth]).astype(np.int32)
         tensors[f"{split}_labelled"] = torch.from_numpy(rows)
     origins = {split: part.origin for split, part in graph.labelled.items()}
     save_tensors(folder / TRIPLES, tensors, origins)
+
+
+def _own(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array as PyTorch takes it, copied only if it must be: it may be large."""
+    return np.require(array, requirements=["C", "W"])
 
 
 def _is_vocabulary(value: Any) -> bool:  # noqa: ANN401

@@ -81,7 +81,7 @@ def recipe(given: Mapping[str, Any]) -> TrainConfig:
         config = _fill(config, given, {"penalty_norm": "n3"})
         if objective in SOFTMAXES:
             config = _fill(config, given, {"optimizer": "adagrad"})
-    return _fill(config, given, {"lr": 0.1} if config.optimizer == "adagrad" else {})
+    return _fill(config, given, {"lr": 0.1} if config.optimizer.endswith("adagrad") else {})
 
 
 def _of_start(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _loss(
         scale = SCALES[model.complex_rows][small]
         if norm == 1:  # a sum of d differences, or of d moduli, is so much longer
             scale /= math.sqrt((math.pi if model.complex_rows else 8 / math.pi) * config.dim) / 2
-        rate = {} if config.optimizer == "adagrad" else {"lr": 0.005 if small else 0.002}
+        rate = {} if config.optimizer.endswith("adagrad") else {"lr": 0.005 if small else 0.002}
         return {"norm": norm, "scale": round(scale, 2), **rate}
     if not softmax and answers(graph) > MANY_ANSWERS:
         return {"side": "uniform", "temperature": 2.0}

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from nscaching.config import TrainConfig
 from nscaching.runs.escaping import duration, visible
+from nscaching.runs.folder import split_name
 from nscaching.training.listener import Listener, Stage
 
 # In a log, where bars cannot move, a line at most this often.
@@ -116,7 +117,7 @@ class TrainingDisplay(Bar, Listener):
             self._show(self.epoch)
         elif not record.get("traced"):
             at = f" at epoch {record['epoch']}" if record["split"] == "valid" else ""
-            self.mrr = f"  {record['split']} MRR {record['mrr']:.4f}{at}"
+            self.mrr = f"  {split_name(record)} MRR {record['mrr']:.4f}{at}"
             self._show(self.epoch)
             if not self.series:
                 self.log()

@@ -24,48 +24,37 @@ COUNTS = ("triples", "steps", "seconds")  # of an epoch, besides the sums
 
 
 class TrainingTriples:
-    """The training split as int64 columns; every pass has a new random order."""
+    """The training split as int32 columns; every pass has a new random order.
+
+    The order is a function of seed, pass and place, which kernels compute where they need the rows:
+    no order is stored, and a step takes as long with any number of triples.
+    """
 
     def __init__(
         self, graph: KnowledgeGraph, device: torch.device, seed: int, kernels: Kernels
     ) -> None:
         columns = [*graph.train.T, *(graph.train_keys[side] for side in (Side.HEAD, Side.TAIL))]
         # Each column contiguous in memory, which the columns of a table [n, 5] would not be.
-        self.columns = torch.from_numpy(np.stack(columns, dtype=np.int64)).to(device)  # [5, n]
-        self.gather = kernels.gather
-        self.random = torch.Generator().manual_seed(seed)  # on the CPU: the same on every device
-        self._order = self._shuffle()
+        self.columns = torch.from_numpy(np.stack(columns, dtype=np.int32)).to(device)  # [5, n]
+        self.seed, self.kernels = seed, kernels
+        self.taken = torch.zeros((), dtype=torch.int64, device=device)  # so far, in all passes
 
     def __len__(self) -> int:
         return self.columns.shape[1]
 
-    def rows(self, size: int, begin: int = 0) -> Iterator[Tensor]:
-        """Yield every row number once, in batches of ``size`` (the last may be smaller).
+    def sizes(self, size: int, begin: int = 0) -> Iterator[int]:
+        """Yield the sizes of batches of a pass after its first ``begin`` triples."""
+        for place in range(begin, len(self), size):
+            yield min(size, len(self) - place)
 
-        An interrupted pass continues after its first ``begin`` rows.
-        """
-        rest = self._order[begin:]
-        yield from rest.split(size) if len(rest) else ()
-        # Shuffled here, the next pass is ready while a GPU still works on this one.
-        self._order = self._shuffle()
+    def take(self, size: int) -> tuple[Tensor, Batch]:
+        """Return the rows [size] of the triples that come next, and the triples."""
+        row, *columns = self.kernels.take(self.columns, self.seed, self.taken, size).unbind(0)
+        return row, Batch(*columns)
 
-    def checkpoint(self) -> State:
-        """Return the random state that this pass and all later ones follow from."""
-        return {"random": self._before}
-
-    def restore(self, state: State) -> None:
-        self.random.set_state(state["random"].clone())
-        self._order = self._shuffle()
-
-    def _shuffle(self) -> Tensor:
-        self._before = self.random.get_state()
-        order = torch.randperm(len(self), generator=self.random)
-        if self.columns.is_cuda:
-            order = order.pin_memory()
-        return order.to(self.columns.device, non_blocking=True)
-
-    def batch(self, row: Tensor) -> Batch:
-        return Batch(*self.gather(self.columns, row).unbind(0))
+    def go_to(self, passes: int, triples: int) -> None:
+        """Let the triple come next that comes after whole passes and some triples of another."""
+        self.taken.fill_(passes * len(self) + triples)
 
 
 class EpochMeter:

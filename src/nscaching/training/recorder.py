@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from nscaching.config import TrainConfig
 from nscaching.errors import Diverged, Stopped, UserError, flag
 from nscaching.files import CannotWriteError
-from nscaching.kernels.state import State
+from nscaching.kernels.state import State, is_finite
 from nscaching.probes.files import append_scores, save_snapshot
 from nscaching.probes.probes import Finding
-from nscaching.runs.checkpoints import Checkpoints
+from nscaching.runs.checkpoints import Checkpoints, best_of
 from nscaching.runs.folder import MODEL, Record, RunFolder, resume_command
 from nscaching.samplers import Sampler
 from nscaching.training.listener import Listener, Stage
@@ -52,7 +53,7 @@ class Recorder:
         """A snapshot that another thread is writing: training does not wait for a slow disk."""
         self.pending.set_result(None)
         self.due = time.monotonic() + self.every
-        trainer.report = self.report
+        trainer.report, trainer.best.folder = self.report, folder
 
     @property
     def checkpoints(self) -> Checkpoints | None:
@@ -70,7 +71,7 @@ class Recorder:
             run.best_epoch, run.sampler_state = trainer.best_epoch, trainer.sampler.state()
             run.test_ranks = trainer.ranks.get("test")
             if folder is not None:
-                run.finish(folder)
+                run.finish(folder, trainer.best.kept)
         except Diverged as error:
             raise Diverged(f"{error}; {self._last_good()}") from None
         except CannotWriteError as error:
@@ -95,8 +96,6 @@ class Recorder:
         self.run.history.append(record)
         if self.folder is not None:
             self.folder.append(record)
-            if record.get("best"):
-                self.folder.save_model(self.trainer.best, self.trainer.best_epoch)
         self.listener.record(record)
 
     def keep_finding(self, finding: Finding) -> None:
@@ -137,9 +136,11 @@ class Recorder:
         # No checkpoint of a run that has diverged: the end of the epoch will raise the error.
         numbers = [self.trainer.meter.sums, *self.trainer.model.parameters()]
         checkpoints, folder = self.checkpoints, self.folder
-        if checkpoints is not None and all(torch.isfinite(some).all() for some in numbers):
+        if checkpoints is not None and all(map(is_finite, numbers)):
             lines = {"history": self.run.history} if folder is None else {"marks": folder.marks()}
-            checkpoints.save({"settings": self.settings(), **lines, **self.trainer.checkpoint()})
+            state = {"settings": self.settings(), **lines, **self.trainer.checkpoint()}
+            best = None if folder is None or not self.trainer.best.kept else folder.path / MODEL
+            checkpoints.save(state, best)
 
     def _stop(self) -> str:
         stopped = f"stopped in epoch {self.trainer.trained + bool(self.trainer.meter.triples)}"
@@ -159,7 +160,7 @@ class Recorder:
     def settings(self) -> State:
         """Return the settings that must be the same when the run resumes."""
         config, probes = self.run.config.to_dict(), self.run.probes.to_dict()
-        for place in ("device", "kernels", "threads"):
+        for place in ("device", "kernels", "threads", "cache_place"):
             config.pop(place)
         if self.folder is None:  # the checkpoint holds the parameters of the start
             config["pretrain"] = config["generator_pretrain"] = ""
@@ -178,8 +179,10 @@ class Recorder:
             names = f"{self.run.config.model} and {self.run.config.sampler}"
             raise UserError(f"{where}: its checkpoint does not fit {names}: {reason}") from error
         if self.folder is not None:
-            best = self.trainer.best, self.trainer.best_epoch
-            self.folder.cut(state["marks"], self.trainer.judged, best)
+            self._restore_folder(self.folder, state)
+        if "triples.random" in state:  # the random state of an order that was stored
+            said = "was written by an earlier version: the triples come in another order from here"
+            self.listener.note(f"the checkpoint in {where} {said}")
         kind = type(self.trainer.sampler)
         learns = kind.update is not Sampler.update and kind.checkpoint is Sampler.checkpoint
         no_cache = kind.has_cache and not self.run.config.cache.n1
@@ -187,9 +190,19 @@ class Recorder:
             lost = "learns, but has no state to keep: it starts from the beginning"
             self.listener.note(f"{kind.__name__} {lost}")
 
+    def _restore_folder(self, folder: RunFolder, state: State) -> None:
+        best, trainer = self.trainer.best, self.trainer
+        beside = best_of(folder.checkpoints.whole[-1])
+        folder.cut(state["marks"], trainer.judged, beside if beside.exists() else None)
+        if best.tensors:  # of a checkpoint that holds them itself
+            folder.save_model(best.tensors, trainer.best_epoch)
+            best.tensors = {}
+        best.kept = best.kept or beside.exists()
+
     def _check_settings(self, state: State, where: Path) -> None:
+        defaults = TrainConfig().to_dict()  # of settings that came after the checkpoint
         for name, value in self.settings().items():
-            before = state["settings"].get(name)
+            before = state["settings"].get(name, defaults.get(name))
             # Nothing before the last epoch depends on the number of epochs.
             more = name == "epochs" and value > before
             if more and state["trained"] == before:

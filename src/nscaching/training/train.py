@@ -16,11 +16,12 @@ from nscaching.probes import ProbeConfig
 from nscaching.probes.files import read_scores
 from nscaching.runs.checkpoints import Checkpoints
 from nscaching.runs.folder import RunFolder
-from nscaching.runs.run import Run, warm_start
+from nscaching.runs.parameters import warm_start
+from nscaching.runs.run import Run
 from nscaching.runs.settings import CONFIG, read_probes, read_record, write_config
 from nscaching.samplers import SAMPLERS
 from nscaching.samplers.objective import penalty
-from nscaching.training import memory
+from nscaching.training import fitting, memory
 from nscaching.training.defaults import settings_for, with_settings
 from nscaching.training.listener import Listener
 from nscaching.training.recorder import Recorder
@@ -73,15 +74,17 @@ def train(
             held.callback(alone.lock().release)
         try:
             path = None if folder is None else folder.path
-            memory.Statement(graph, config, path, len(probes.snapshots)).check()
-            trainer = Trainer(graph, config, starts, listener.progress, probes)
+            asked = path, len(probes.snapshots), memory.checkpoints_of(checkpoint_every)
+            placed, why = fitting.place_caches(graph, config, *asked)
+            fitting.check(memory.Statement(graph, placed, *asked))
+            trainer = Trainer(graph, placed, starts, listener.progress, probes, existing(path))
             record = {**_place(config), "penalty": penalty(config, trainer.model)}
             run = Run(graph, config, trainer.model, probes=probes, record=record)
             recorder = Recorder(run, trainer, listener, checkpoint_every, folder, alone)
             if alone is not None and (state := alone.newest(listener.note, needed=False)):
                 recorder.restore(state, alone.folder)
             listener.begin(run.history)
-            listener.announce(trainer.plan())
+            listener.announce(trainer.plan(why))
             if folder is not None:
                 folder.create(graph, config, overwrite, record, probes)
             return recorder.finish()
@@ -89,7 +92,7 @@ def train(
             if folder is not None:
                 folder.discard()
             if is_shortage(error):
-                raise UserError(memory.advice(graph, config)) from error
+                raise UserError(fitting.advice(graph, config)) from error
             raise
 
 
@@ -134,11 +137,12 @@ def resume(
             state = folder.checkpoints.newest(listener.note)
             # A checkpoint holds the parameters: what the run started from may be gone.
             starts = _read_starts(graph, config) if state is None else (None, None)
-            trainer = Trainer(graph, config, starts, listener.progress, probes)
+            placed, why = fitting.place_caches(graph, config, folder.path, len(probes.snapshots))
+            trainer = Trainer(graph, placed, starts, listener.progress, probes, folder.path)
             run = Run(graph, before, trainer.model, probes=probes, record=record)
             recorder = Recorder(run, trainer, listener, checkpoint_every, folder)
             if state is None:
-                folder.cut({}, -1, ({}, 0))
+                folder.cut({}, -1)
             else:
                 recorder.restore(state, folder.path)
             if epochs is not None:
@@ -146,7 +150,7 @@ def resume(
             run.history, run.scores = folder.read_history(), read_scores(folder.path)
             listener.begin(run.history)
             listener.announce(_resume_point(folder, trainer))
-            listener.announce(trainer.plan())
+            listener.announce(trainer.plan(why))
             return recorder.finish()
         except (MemoryError, RuntimeError) as error:
             if not is_shortage(error):
@@ -188,7 +192,7 @@ def cut_short(
         run = Run(graph, config, trainer.model, record=record)
         Recorder(run, trainer, listener, 0.0, alone=kept).restore(state, kept.folder)
         trainer.report = listener.progress  # no more checkpoints: the best parameters are taken
-        if trainer.validates and not trainer.best:
+        if trainer.validates and not trainer.best.kept:
             run.history.append({**trainer.rank("valid", trainer.trained), "best": True})
         run.history += trainer.end()
         run.config = config.changed(epochs=max(1, trainer.trained))
@@ -221,6 +225,13 @@ def _place(config: TrainConfig) -> dict[str, Any]:
     threads = config.threads or torch.get_num_threads()
     kernels = choose_kernels(config.kernels, device).name
     return {"device": device.type, "threads": threads, "kernels": kernels}
+
+
+def existing(path: Path | None) -> Path | None:
+    """Return a folder that will hold another, or the nearest one above that exists."""
+    if path is None:
+        return None
+    return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.is_dir())
 
 
 def _check_seconds(every: float) -> None:

@@ -3,17 +3,20 @@
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Generator, Tensor
 
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
 from nscaching.errors import UserError
-from nscaching.evaluation.ranking import Queries, rank
+from nscaching.evaluation.ranking import BUDGET, Queries, rank
 from nscaching.evaluation.ranks import Ranks, metrics
+from nscaching.evaluation.sampled import is_whole, rank_sampled
 from nscaching.kernels import (
     AutogradLearner,
     KVsAll,
@@ -26,12 +29,13 @@ from nscaching.kernels.codes import FORMS
 from nscaching.kernels.cpu.threads import torch_threads
 from nscaching.kernels.learner import Learner
 from nscaching.kernels.state import State, join, part
-from nscaching.models import Model, build
+from nscaching.models import MODELS, Model, build
 from nscaching.probes import ProbeConfig
 from nscaching.probes.probes import Finding, Probes
 from nscaching.runs.folder import Record
 from nscaching.samplers import SAMPLERS, Sampler
 from nscaching.samplers.objective import choose_objective, penalty
+from nscaching.training.best import Best
 from nscaching.training.epoch import EpochMeter, TrainingTriples
 from nscaching.training.listener import Stage
 
@@ -40,7 +44,7 @@ Starts = tuple[Parameters | None, Parameters | None]  # of model and generator; 
 
 # What a checkpoint holds: how far a training run is, and the states of its parts.
 PLACE = ("trained", "judged", "best_epoch", "best_mrr", "without_gain", "seconds")
-PARTS = ("triples", "meter", "sampler", "learner", "probes")
+PARTS = ("meter", "sampler", "learner", "probes")
 
 
 class Trainer:
@@ -53,11 +57,15 @@ class Trainer:
         starts: Starts = (None, None),
         report: Callable[[Stage, int, int], None] = lambda stage, done, total: None,
         probes: ProbeConfig | None = None,
+        folder: Path | None = None,
     ) -> None:
-        """Report (stage, steps done, steps in all) after every step and within rankings."""
+        """Report (stage, steps done, steps in all) after every step and within rankings.
+
+        A cache on the disk has its file in ``folder``.
+        """
         if not len(graph.train):
             raise UserError(f"{graph.name} has no training triples")
-        self.graph, self.config, self.report = graph, config, report
+        self.graph, self.config, self.report, self.folder = graph, config, report, folder
         self.device = choose_device(config.device)
         self.kernels = choose_kernels(config.kernels, self.device)
         # Each random purpose has its own seed.
@@ -83,7 +91,7 @@ class Trainer:
         self.queries: dict[str, Queries] = {}  # of each ranked split
         self.ranks: dict[str, dict[Side, Ranks]] = {}  # the latest of each ranked split
         self.validates = config.validate_every > 0 and len(graph.valid) > 0
-        self.best: Parameters = {}  # chosen by the validation triples, if any
+        self.best = Best(self.model)  # chosen by the validation triples, if any
         self.best_epoch, self.best_mrr, self.without_gain = 0, float("-inf"), 0
         self.trained, self.judged = 0, -1  # epochs; the start is judged too
         self.seconds = 0.0  # of training, without evaluation
@@ -101,10 +109,11 @@ class Trainer:
 
     def end(self) -> Iterator[Record]:
         """Take the best parameters, and rank the test triples with them."""
-        if not self.best:
-            self.keep(self.trained)
-        self.model.load_state_dict(self.best)
-        self.learner.reload()
+        if not self.best.kept:
+            self.best_epoch = self.trained
+        elif self.best_epoch != self.trained or self.meter.triples:
+            self.best.take()
+            self.learner.reload()
         if len(self.graph.test):
             yield self.rank("test", self.best_epoch)
 
@@ -118,9 +127,9 @@ class Trainer:
         if not self.meter.triples:
             self.sampler.begin_epoch(epoch)
         with torch_threads(self.torch_threads):
-            for rows in self.triples.rows(self.config.batch_size, self.meter.triples):
-                self.step(rows)
-                self.meter.count(len(rows))
+            for size in self.triples.sizes(self.config.batch_size, self.meter.triples):
+                self.step(size)
+                self.meter.count(size)
                 self.report(Stage.TRAINING, self.meter.triples, len(self.triples))
         record = {"epoch": epoch, **self.meter.read(), **self.sampler.figures()}
         record["seconds"] = self.meter.clock()
@@ -130,13 +139,14 @@ class Trainer:
         self.meter.reset()
         return record | self.probes.figures(epoch)
 
-    def _step(self, rows: Tensor) -> None:
-        batch = self.triples.batch(rows)
+    def _step(self, size: int) -> None:
+        rows, batch = self.triples.take(size)
         negatives = self.sampler.sample(batch, self.model)  # Algorithm 2, steps 5 to 7
         if isinstance(negatives, Negatives):
             self.probes.record(rows, negatives)
         self.sampler.update(batch, self.model)  # step 8, Algorithm 3
         self.learner.step(batch, negatives, self.meter.sums)  # steps 9 and 10
+        self.sampler.settle()
         self.probes.join()
 
     def judge(self) -> Iterator[Record | Finding]:
@@ -167,20 +177,27 @@ class Trainer:
             triples = self.graph.split(split)
             self.queries[split] = Queries(self.graph, triples, device=self.device)
         queries, progress = self.queries[split], partial(self.report, Stage(split))
-        ranks = rank(self.model, queries, progress=progress, kernels=self.kernels)
+        given: dict[str, Any] = {"kernels": self.kernels, "progress": progress}
+        candidates = self.config.validate_candidates if split == "valid" else 0
+        sampled: dict[str, Any] = {}
+        if is_whole(candidates, self.model.entities):
+            ranks = rank(self.model, queries, **given)
+        else:
+            sampled = {"candidates": candidates, "seed": self.config.seed}
+            ranks = rank_sampled(self.model, queries, **sampled, budget=BUDGET, **given)
         self.ranks[split] = ranks
         figures = metrics(np.concatenate([ranks[side].resolve("realistic") for side in Side]))
         seconds = {"trained_seconds": self.seconds, "seconds": time.perf_counter() - began}
-        return {"epoch": epoch, "split": split, **figures, **seconds}
+        return {"epoch": epoch, "split": split, **sampled, **figures, **seconds}
 
     def keep(self, epoch: int) -> None:
         self.best_epoch = epoch
-        self.best = {name: value.clone() for name, value in self.model.state_dict().items()}
+        self.best.keep(epoch)
 
     def checkpoint(self) -> State:
         return {name: getattr(self, name) for name in PLACE} | join(
             model=self.model.state_dict(),
-            best=self.best,
+            best=self.best.tensors,
             **{name: getattr(self, name).checkpoint() for name in PARTS},
         )
 
@@ -188,14 +205,15 @@ class Trainer:
         for name in PLACE:
             setattr(self, name, state[name])
         self.model.load_state_dict(part(state, "model"))
-        best = part(state, "best")
-        self.best = {name: tensor.clone().to(self.device) for name, tensor in best.items()}
+        self.best.restore(part(state, "best"))
         if state["meter.triples"]:
             self.sampler.begin_epoch(self.trained + 1)
         for name in PARTS:
             getattr(self, name).restore(part(state, name))
+        self.triples.go_to(self.trained, self.meter.triples)
 
-    def plan(self) -> str:
+    def plan(self, why: str = "asked for") -> str:
+        """Say what runs, and why; the caches are where they are for a reason of their own."""
         compiled = self.kernels.name != "reference"
         parts = [f"{self.kernels.name} kernels ({self.kernels.reason})"]
         if compiled and isinstance(self.learner, AutogradLearner):
@@ -204,11 +222,13 @@ class Trainer:
             parts.append("known triples are filtered on the plain path")
         elif compiled and self.model.form not in FORMS:
             parts.append(f"{self.config.model} has no compiled form: candidates on the plain path")
-        return "; ".join(parts)
+        return "; ".join(filter(None, [*parts, self.sampler.plan(why)]))
 
     def _new_model(self, start: Parameters | None, seed: int) -> Model:
         config = self.config
-        model = build(config.model, self.graph, config.dim, config.norm, config.reciprocal)
+        anywhere = MODELS.get(config.model).starts_anywhere()
+        with self.device if anywhere else torch.device("cpu"):
+            model = build(config.model, self.graph, config.dim, config.norm, config.reciprocal)
         model.prepare(self.graph.with_inverses() if model.reciprocal else self.graph)
         model.reset(Generator().manual_seed(seed))
         if start is not None:
@@ -220,6 +240,8 @@ class Trainer:
         kind = SAMPLERS.get(self.config.sampler)
         if kind.has_cache:
             options["progress"] = lambda done, total: self.report(Stage.FILLING, done, total)
+        if kind.has_cache and self.config.cache.cache_place == "disk":
+            options["folder"] = self.folder
         return kind(self.graph, self.config, self.device, seed, self.kernels, **options)
 
     def _new_learner(self) -> Learner:
@@ -231,8 +253,9 @@ class Trainer:
             config.margin,
             config.lr,
             weight_decay=0.0 if cubes else strength / len(self.triples),
-            rows=config.optimizer == "row-adam",
-            adagrad=config.optimizer == "adagrad",
+            rows=config.optimizer.startswith("row-"),
+            adagrad=config.optimizer.endswith("adagrad"),
+            adagrad_start=config.adagrad_start,
             cubes=strength if cubes else 0.0,
             scale=config.scale,
             relation_weight=config.relation_weight,

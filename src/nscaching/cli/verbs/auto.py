@@ -30,6 +30,9 @@ class Auto:
     """Seed by which a single file is split 90/5/5."""
     literals: bool = False
     """Use the literals of RDF files as entities; else triples with a literal are left out."""
+    memory: str = ""
+    """Memory for reading tables, such as 4GiB: what needs more is read through DuckDB, and its
+    arrays are kept. Empty: no limit."""
     json: Json = False
 
     def run(self) -> None:
@@ -42,7 +45,7 @@ class Auto:
         check_minutes(self.minutes)
         if self.out:
             check_folder(user_path(self.out))
-        graph = load_graph(self.where, self.labels, self.split_seed, self.literals)
+        graph = load_graph(self.where, self.labels, self.split_seed, self.literals, self.memory)
         describe_graph(graph)
         out = self.out or default_out(graph)
         with AutoDisplay(graph.name) as display:

@@ -22,7 +22,7 @@ QUESTIONS = (
 # The way that is the default, and single negatives with the settings that suit them best on this
 # graph; what is left open is chosen for the graph.
 WAYS: dict[str, dict[str, Any]] = {
-    "nscaching": {"dim": 100, "epochs": 24, "validate_every": 2},
+    "nscaching": {"dim": 100, "epochs": 36, "lr": 0.2, "validate_every": 2},
     "uniform": {
         "sampler": "uniform", "model": "TransE", "dim": 100, "batch_size": 512, "epochs": 100,
         "validate_every": 5,
@@ -116,6 +116,7 @@ def compare(
 
     The table has the test metrics, or validation metrics where there is no test.
     """
+    from nscaching.runs.folder import split_name
     from nscaching.runs.plots import plot_comparison
 
     names = [run.name for run in runs]
@@ -133,7 +134,7 @@ def compare(
     rows = []
     for name, run in zip(names, runs, strict=True):
         result = run.result("test") or run.result("valid")
-        figures = [result["split"], *cells(result)] if result else ["–"] * (1 + len(HEADINGS))
+        figures = [split_name(result), *cells(result)] if result else ["–"] * (1 + len(HEADINGS))
         what = run.graph.name, run.config.model, run.config.sampler
         rows.append([name, *what, *figures, f"{run.train_seconds:.1f}"])
     headings = ["run", "data", "model", "sampler", "split", *HEADINGS.values(), "seconds"]

@@ -42,6 +42,9 @@ class Train:
     """Seed by which a single file is split 90/5/5."""
     literals: bool = False
     """Use the literals of RDF files as entities; else triples with a literal are left out."""
+    memory: str = ""
+    """Memory for reading tables, such as 4GiB: what needs more is read through DuckDB, and its
+    arrays are kept. Empty: no limit."""
     dry_run: bool = False
     """Train nothing: show the memory and disk that the run needs, and whether it fits."""
     checkpoint_every: float = 60.0

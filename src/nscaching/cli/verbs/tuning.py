@@ -30,6 +30,9 @@ class Tune:
     """Seed by which a single file is split 90/5/5."""
     literals: bool = False
     """Use the literals of RDF files as entities; else triples with a literal are left out."""
+    memory: str = ""
+    """Memory for reading tables, such as 4GiB: what needs more is read through DuckDB, and its
+    arrays are kept. Empty: no limit."""
     trust: Trust = False
     json: Json = False
     given: Suppress[tuple[str, ...]] = ()  # which settings the command line names
@@ -44,7 +47,7 @@ class Tune:
         settings = self.settings.flat()
         fixed = {name: settings[name] for name in self.given}
         search = Search(self.space, fixed, self.trials, self.out or None, self.trust)
-        graph = load_graph(self.where, self.labels, self.split_seed, self.literals)
+        graph = load_graph(self.where, self.labels, self.split_seed, self.literals, self.memory)
         describe_graph(graph)
         show_space(search.space)
         out = search.out = search.out or default_out(graph, search.config, self.space)

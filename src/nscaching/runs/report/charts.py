@@ -37,9 +37,11 @@ def panels(
     keys = [key for key in recorded if key not in left_out][:MOST_FIGURES]
     last = max((r["epoch"] for r in epochs if abs(r["epoch"]) < TOO_LARGE), default=1)
     drawn = [(key, chart([Series(key, _points(epochs, key))], last)) for key in keys]
+    sampled = next((r["candidates"] for r in history if r.get("candidates")), 0)
+    valid = f"validation, {sampled:,} sampled candidates" if sampled else "validation"
     rankings = [
         Series(label, _points([r for r in history if r.get("split") == split], "mrr"), mark)
-        for split, label, mark in (("valid", "validation", best_epoch), ("test", "test", None))
+        for split, label, mark in (("valid", valid, best_epoch), ("test", "test", None))
     ]
     drawn.insert(1, ("MRR", chart(rankings, last)))
     return [(key, panel) for key, panel in drawn if panel]

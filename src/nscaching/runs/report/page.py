@@ -208,7 +208,7 @@ def cache(run: Run) -> dict[str, Any]:
             missing.append(f"Not shown: {reason}.")
             continue
         for query, card in zip(queries, cards, strict=True):
-            entities = np.unique(found[query.side][query.key].cpu().numpy())
+            entities = np.unique(found[query.side][query.row].cpu().numpy())
             title = f"after epoch {epoch:,}" if epoch else "before"
             card["rows"][title] = query.scored(entities)
     return {"cards": [card for card in cards if card["rows"]], "missing": missing, "shown": SHOWN}

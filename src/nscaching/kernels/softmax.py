@@ -29,21 +29,38 @@ class SoftmaxLearner(AllEntities):
         anchor, answer = ends[0], ends[1].unsqueeze(1)
         cached = negatives.cached(side).expand(len(batch), -1)  # [B, N1]
         near = negatives.near(side, anchor, cached)  # [B, M]
-        query = side, anchor, batch.relation
-        scale, tail = self.learning.scale, negatives.tail
+        query, scale = (side, anchor, batch.relation), self.learning.scale
         rows = torch.cat([answer, cached, near], 1)
         head = scale * self.model.score_candidates(*query, rows)
-        shared = scale * self.model.score_shared(*query, tail, self.distances)  # [B, K]
-        scores = torch.cat([head[:, 1:], shared], 1)  # [B, N1 + M + K]
-        in_head = is_member(tail, cached) | is_member(tail, near.sort(1).values)  # [B, K]
-        new = torch.zeros_like(cached, dtype=torch.bool)
-        again = torch.cat([new, near == cached[:, :1], in_head], 1)
-        negatives.refresh(side, rows[:, 1:], scores.detach(), again)
-        is_answer = torch.cat([rows[:, 1:] == answer, (tail == answer).expand_as(shared)], 1)
-        weighted = torch.cat([head[:, 1:], shared + math.log(negatives.weight)], 1)
-        rivals = weighted.masked_fill(again | is_answer, float("-inf"))
-        loss: Tensor = torch.logsumexp(torch.cat([head[:, :1], rivals], 1), 1) - head[:, 0]
-        return loss
+        shared = scale * self.model.score_shared(*query, negatives.tail, self.distances)
+        return contrast(negatives, side, rows, cached, near, head, shared)
+
+
+def contrast(
+    rivals: Rivals,
+    side: Side,
+    rows: Tensor,
+    cached: Tensor,
+    near: Tensor,
+    head: Tensor,
+    shared: Tensor,
+) -> Tensor:
+    """Return the losses [B] of queries by the scores of their answers and heads, and of the tail.
+
+    ``rows`` [B, 1 + N1 + M] are the answers, what is cached and what is near, ``head`` their
+    scores; ``shared`` [B, K] are the scores of the tail. The scores also refresh the cache.
+    """
+    tail, answer = rivals.tail, rows[:, :1]
+    scores = torch.cat([head[:, 1:], shared], 1)  # [B, N1 + M + K]
+    in_head = is_member(tail, cached) | is_member(tail, near.sort(1).values)  # [B, K]
+    new = torch.zeros_like(cached, dtype=torch.bool)
+    again = torch.cat([new, near == cached[:, :1], in_head], 1)
+    rivals.refresh(side, rows[:, 1:], scores.detach(), again)
+    is_answer = torch.cat([rows[:, 1:] == answer, (tail == answer).expand_as(shared)], 1)
+    weighted = torch.cat([head[:, 1:], shared + math.log(rivals.weight)], 1)
+    others = weighted.masked_fill(again | is_answer, float("-inf"))
+    loss: Tensor = torch.logsumexp(torch.cat([head[:, :1], others], 1), 1) - head[:, 0]
+    return loss
 
 
 def is_member(some: Tensor, rows: Tensor) -> Tensor:

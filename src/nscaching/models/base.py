@@ -52,6 +52,11 @@ class Model(nn.Module, ABC):
     has_matrices: ClassVar[bool] = False
     """Whether a relation has a matrix [D, D]."""
 
+    start_table: Callable[[Tensor, torch.Generator | None], None] = staticmethod(
+        arithmetic.start_uniformly
+    )
+    """Starts a table; another one where the tables hold some of the entities."""
+
     normalized: ClassVar[tuple[str, ...]] = ()
     """Names of the tables whose rows are scaled to unit length."""
 
@@ -77,7 +82,7 @@ class Model(nn.Module, ABC):
     def reset(self, generator: torch.Generator | None = None) -> None:
         """Start all tables with Xavier's uniform distribution (the paper's "scratch")."""
         for table in self.parameters():
-            arithmetic.start_uniformly(table, generator)
+            self.start_table(table, generator)
 
     @classmethod
     def starts_anywhere(cls) -> bool:
@@ -201,7 +206,7 @@ class Model(nn.Module, ABC):
     ) -> Tensor:
         if self.form is None:
             return self._score_broadcast(side, anchor, relation, candidates)
-        return self._meet(self.query(side, anchor, relation), relation, candidates, table)
+        return self.meet(self.query(side, anchor, relation), relation, candidates, table)
 
     def score_corrupted(
         self, replace_head: Tensor, head: Tensor, relation: Tensor, tail: Tensor, entity: Tensor
@@ -217,7 +222,7 @@ class Model(nn.Module, ABC):
             return self.score(heads, relation.unsqueeze(1), tails)
         query = self._corrupted_query(replace_head, head, relation, tail)
         table = self.table() if entity.numel() > self.entities else None
-        return self._meet(query, relation, entity, table)
+        return self.meet(query, relation, entity, table)
 
     def table(self, dtype: torch.dtype | None = None) -> Tensor:
         """Return the rows [|E|, D] of all entities, rounded to ``dtype`` if there is one."""
@@ -253,7 +258,7 @@ class Model(nn.Module, ABC):
         side, relation = self.asked(side, relation)
         if self.form is None:
             return self._score_broadcast(side, anchor, relation, entities.unsqueeze(0))
-        return self._meet_shared(self.query(side, anchor, relation), relation, entities, distances)
+        return self.meet_shared(self.query(side, anchor, relation), relation, entities, distances)
 
     def score_all_corrupted(
         self,
@@ -266,7 +271,7 @@ class Model(nn.Module, ABC):
         """Score triples [B] with every entity as head or as tail → [B, |E|]."""
         if self.form is not None:
             query = self._corrupted_query(replace_head, head, relation, tail)
-            return self._meet_shared(query, relation, self._everyone(), distances)
+            return self.meet_shared(query, relation, self._everyone(), distances)
 
         def score(new_tail: Tensor, row: Tensor) -> Tensor:
             side = Side.TAIL if new_tail else Side.HEAD
@@ -282,8 +287,8 @@ class Model(nn.Module, ABC):
         queries = self.query(Side.HEAD, tail, relation), self.query(Side.TAIL, head, relation)
         return torch.where(replace_head.unsqueeze(1), *queries)
 
-    def _meet(
-        self, query: Tensor, relation: Tensor, candidates: Tensor, table: Tensor | None
+    def meet(
+        self, query: Tensor, relation: Tensor, candidates: Tensor, table: Tensor | None = None
     ) -> Tensor:
         """Score candidates [B, K] by queries [B, D]; a table may hold the rows of all entities."""
         rows = self.entity_rows(candidates) if table is None else F.embedding(candidates, table)
@@ -296,8 +301,12 @@ class Model(nn.Module, ABC):
             scores = plain_distances(query.unsqueeze(1), rows, self.metric).squeeze(1).neg_()
         return self._weighted(scores, relation)
 
-    def _meet_shared(
-        self, query: Tensor, relation: Tensor, entities: Tensor, distances: Distances
+    def meet_shared(
+        self,
+        query: Tensor,
+        relation: Tensor,
+        entities: Tensor,
+        distances: Distances = plain_distances,
     ) -> Tensor:
         """Score the same entities [K] by all queries [B, D] → [B, K]."""
         rows = self.entity_rows(entities)

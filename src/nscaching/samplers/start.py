@@ -30,13 +30,13 @@ def fill(
         begin = 0
         for part in ids.split(FILL_ROWS):
             key = torch.arange(begin, begin + len(part), device=draws.device)
-            part.copy_(_random_rows(side, key, part.shape[1], draws, asked))
+            part.copy_(random_rows(side, key, part.shape[1], draws, asked))
             begin += len(part)
             done += len(part)
             progress(done, total)
 
 
-def _random_rows(side: Side, key: Tensor, n1: int, draws: Draws, asked: CacheAccess) -> Tensor:
+def random_rows(side: Side, key: Tensor, n1: int, draws: Draws, asked: CacheAccess) -> Tensor:
     """Draw entities [n, N1] that may be cached for each key [n]."""
     entities = draws.random_entities(len(key), n1)
     rows = torch.arange(len(key), device=key.device)  # those that may have an excluded entity

@@ -21,6 +21,7 @@ from nscaching.config import HINTS
 from nscaching.errors import UserError, naming_flags, unknown
 from nscaching.evaluation.chunks import is_shortage
 from nscaching.runs.escaping import visible
+from nscaching.sharded.torchrun import follows
 
 QUIET = "--quiet"
 # The types that the parser names where a value is not a number.
@@ -50,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         # PyTorch raises a plain RuntimeError where memory is short. Any other one is a bug.
         if debug or (isinstance(error, RuntimeError) and not is_shortage(error)):
             raise
+        if follows():  # another process tells
+            sys.exit(2)
         one_line = " ".join(line.strip() for line in str(error).splitlines())
         sys.stderr.write(f"nscaching: {visible(one_line) or 'not enough memory'}\n")
         sys.exit(2)

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from nscaching.cli.loading import describe_graph, load_graph
 from nscaching.cli.progress import Signals, WatchedTraining
@@ -20,13 +21,18 @@ from nscaching.runs.folder import REPORT, RunFolder, default_out, resume_command
 from nscaching.runs.rising import advice
 from nscaching.runs.run import Run
 from nscaching.runs.settings import read_record
+from nscaching.runs.shard_checkpoints import newest_last
 from nscaching.samplers import SAMPLERS
 from nscaching.samplers.objective import choose_objective, without_effect
+from nscaching.sharded.launch import alone
 from nscaching.training.defaults import OF_NEGATIVES, describe, recipe, settings_for
 from nscaching.training.fitting import check, place_caches
 from nscaching.training.memory import Statement, checkpoints_of
+from nscaching.training.sharded import resume_in_shards
 from nscaching.training.train import differences, resume, train
 from nscaching.units import readable
+
+R = TypeVar("R", bound=Run | None)
 
 # The flags that go with --resume: none of them changes the steps that are done.
 RESUMABLE = {"epochs", "device", "kernels", "threads"}
@@ -36,18 +42,31 @@ RESUMABLE |= {"resume", "checkpoint_every", "trust", "json"}
 SHAPING = ("objective", "optimizer", "dim", "norm", "epochs", "batch_size")
 
 
-def watched(
-    work: Callable[..., Run], config: TrainConfig, left: str = "; nothing was written"
-) -> Run:
+def watched(work: Callable[..., R], config: TrainConfig, left: str = "; nothing was written") -> R:
     """Train or resume with a progress bar, which ``work`` takes as its listener."""
     name = f"{config.model} {config.sampler}"
     with Signals() as signals, WatchedTraining(name, config, signals, left) as display:
         run = work(listener=display)
-        signals.check(f"stopped; {run.path} is finished")
+        if run is not None:  # which is not a process that another one speaks for
+            signals.check(f"stopped; {run.path} is finished")
     return run
 
 
 def train_run(verb: Train) -> None:
+    graph, config, out = prepared(verb)
+    if verb.dry_run:
+        asked = user_path(out), len(verb.probes.snapshots), checkpoints_of(verb.checkpoint_every)
+        needed = Statement(graph, place_caches(graph, config, *asked)[0], *asked)
+        print_memory(needed, verb.json)
+        check(needed)
+        return
+    work = partial(train, graph, config, out=out, overwrite=verb.overwrite)
+    work = partial(work, probes=verb.probes, checkpoint_every=verb.checkpoint_every)
+    print_run(watched(work, config), verb.json)
+
+
+def prepared(verb: Train) -> tuple[KnowledgeGraph, TrainConfig, str | Path]:
+    """Load the data, choose the settings that are left out, and name the run folder."""
     if verb.config and not verb.trust:
         settings = verb.settings.to_dict()  # flags are trust enough
         refuse_outside_code(verb.config, {n: settings[n] for n in settings.keys() - verb.given})
@@ -75,29 +94,31 @@ def train_run(verb: Train) -> None:
         note(f"note: {asking[0]} asks for negatives one by one; the default is a softmax")
     for name, why in without_effect(config, objective, verb.given).items():
         note(f"note: {as_flag(name)} has no effect with {why}")
-    out = verb.out or default_out(graph, config)
-    if verb.dry_run:
-        asked = user_path(out), len(verb.probes.snapshots), checkpoints_of(verb.checkpoint_every)
-        needed = Statement(graph, place_caches(graph, config, *asked)[0], *asked)
-        print_memory(needed, verb.json)
-        check(needed)
-        return
-    work = partial(train, graph, config, out=out, overwrite=verb.overwrite)
-    work = partial(work, probes=verb.probes, checkpoint_every=verb.checkpoint_every)
-    _print_run(watched(work, config), verb.json)
+    return graph, config, verb.out or default_out(graph, config)
 
 
 def resume_run(verb: Train) -> None:
+    changed, config = to_resume(verb)
+    options = {"checkpoint_every": verb.checkpoint_every, **changed}
+    left = f"; to resume: {resume_command(verb.resume)}"
+    if not newest_last(RunFolder(verb.resume).checkpoints.folder):
+        run = watched(partial(resume, verb.resume, trust=verb.trust, **options), config, left)
+        print_run(run, verb.json)
+        return
+    with alone() as world:  # as one of the several processes that wrote the checkpoint
+        again = partial(resume_in_shards, world, verb.resume, trust=verb.trust, **options)
+        print_run(watched(again, config, left), verb.json)
+
+
+def to_resume(verb: Train) -> tuple[dict[str, Any], TrainConfig]:
+    """Return the settings that a resumed run changes, and its configuration."""
     if verb.where:
         raise UserError(f"--resume takes the data from the run folder: leave out {verb.where}")
     if others := [as_flag(name) for name in verb.given if name not in RESUMABLE]:
         raise UserError(f"--resume takes all settings from the run folder: leave out {others[0]}")
     changed = verb.chosen(verb.settings.flat())
     _, config = RunFolder(verb.resume).read_config(verb.trust)
-    options = {"trust": verb.trust, "checkpoint_every": verb.checkpoint_every, **changed}
-    work = partial(resume, verb.resume, **options)
-    left = f"; to resume: {resume_command(verb.resume)}"
-    _print_run(watched(work, config.changed(**changed), left), verb.json)
+    return changed, config.changed(**changed)
 
 
 def _decided(verb: Train, graph: KnowledgeGraph) -> dict[str, Any]:
@@ -151,7 +172,9 @@ def print_memory(found: Statement, as_json: bool) -> None:
     say("the peak is the sum of all items; of the transient ones only the largest counts")
 
 
-def _print_run(run: Run, as_json: bool) -> None:
+def print_run(run: Run | None, as_json: bool) -> None:
+    if run is None:  # of a process that another one speaks for
+        return
     figures = summary(run)
     if as_json:
         print_json(figures)

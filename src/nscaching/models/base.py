@@ -206,7 +206,7 @@ class Model(nn.Module, ABC):
     ) -> Tensor:
         if self.form is None:
             return self._score_broadcast(side, anchor, relation, candidates)
-        return self.meet(self.query(side, anchor, relation), relation, candidates, table)
+        return self.meet_candidates(self.query(side, anchor, relation), relation, candidates, table)
 
     def score_corrupted(
         self, replace_head: Tensor, head: Tensor, relation: Tensor, tail: Tensor, entity: Tensor
@@ -222,7 +222,7 @@ class Model(nn.Module, ABC):
             return self.score(heads, relation.unsqueeze(1), tails)
         query = self._corrupted_query(replace_head, head, relation, tail)
         table = self.table() if entity.numel() > self.entities else None
-        return self.meet(query, relation, entity, table)
+        return self.meet_candidates(query, relation, entity, table)
 
     def table(self, dtype: torch.dtype | None = None) -> Tensor:
         """Return the rows [|E|, D] of all entities, rounded to ``dtype`` if there is one."""
@@ -287,7 +287,7 @@ class Model(nn.Module, ABC):
         queries = self.query(Side.HEAD, tail, relation), self.query(Side.TAIL, head, relation)
         return torch.where(replace_head.unsqueeze(1), *queries)
 
-    def meet(
+    def meet_candidates(
         self, query: Tensor, relation: Tensor, candidates: Tensor, table: Tensor | None = None
     ) -> Tensor:
         """Score candidates [B, K] by queries [B, D]; a table may hold the rows of all entities."""

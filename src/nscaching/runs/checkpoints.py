@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 CHECKPOINTS = "checkpoints"
 CHECKPOINT = re.compile(rf"(\d{{6,}})(\.best)?\.safetensors(?:{re.escape(files.PARTIAL)})?")
 # 1 held the best parameters itself, and the random state of a stored order of triples.
+# A checkpoint of several processes is a folder: see shard_checkpoints.py.
+SHARDED = re.compile(rf"(\d{{6,}})\.shards(?:{re.escape(files.PARTIAL)})?")
 FORMAT, READABLE = "2", ("1", "2")
 KEPT = 2
 
@@ -118,6 +120,9 @@ class Checkpoints:
 
     def remove(self) -> None:
         self._remove_but([])
+        for path in self.folder.iterdir():
+            if SHARDED.fullmatch(path.name):
+                shutil.rmtree(path)
         if not any(self.folder.iterdir()):
             self.folder.rmdir()
         files.sync(self.folder.parent)

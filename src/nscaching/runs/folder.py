@@ -20,7 +20,7 @@ from nscaching.probes import ProbeConfig
 from nscaching.probes.files import SCORES, SNAPSHOT, SNAPSHOTS, remove_snapshots
 from nscaching.registry import outside_code, refuse_outside_code
 from nscaching.runs import settings
-from nscaching.runs.checkpoints import CHECKPOINT, CHECKPOINTS, Checkpoints
+from nscaching.runs.checkpoints import CHECKPOINT, CHECKPOINTS, SHARDED, Checkpoints
 from nscaching.runs.settings import CONFIG, ENTITIES, FORMAT, TRIPLES, VOCABULARY
 
 if TYPE_CHECKING:
@@ -267,6 +267,12 @@ def has_ended(path: Path) -> bool:
     return any((path / name).is_file() for name in (CARD, PLOT))
 
 
+def _is_own(file: Path, pattern: re.Pattern[str]) -> bool:
+    if file.is_dir():
+        return SHARDED.fullmatch(file.name) is not None and not file.is_symlink()
+    return pattern.fullmatch(file.name) is not None
+
+
 def check_own(path: Path) -> None:
     """Refuse to overwrite a folder that is not a run folder, or that holds other files too."""
     made = all((path / name).is_file() for name in (CONFIG, VOCABULARY))
@@ -276,7 +282,7 @@ def check_own(path: Path) -> None:
     for file in path.iterdir():
         pattern = FOLDERS.get(file.name)
         if pattern and file.is_dir() and not file.is_symlink():
-            others += [f for f in file.iterdir() if f.is_dir() or not pattern.fullmatch(f.name)]
+            others += [f for f in file.iterdir() if not _is_own(f, pattern)]
         elif file.is_dir() or file.name.removesuffix(files.PARTIAL) not in FILES:
             others.append(file)
     for other in others:

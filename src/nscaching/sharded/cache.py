@@ -67,7 +67,9 @@ class CacheShard:
     def draw(self, batch: Batch, count: int) -> Negatives:
         """Draw negatives for a batch; those of other ranks' queries are of no use."""
         rows = {f"{side.value}_key": self.rows_of(side, batch.key(side)) for side in Side}
-        there = dataclasses.replace(batch, **{name: row.clamp_(min=0) for name, row in rows.items()})
+        there = dataclasses.replace(
+            batch, **{name: row.clamp_(min=0) for name, row in rows.items()}
+        )
         caches = [self.sides[side].ids for side in Side]
         caches = [ids if len(ids) else ids.new_zeros(1, self.settings.n1) for ids in caches]
         return self.draws.draw(there, caches, count)

@@ -17,8 +17,6 @@ from nscaching.sharded.sampler import Share
 from nscaching.sharded.tables import is_sharded
 
 
-
-
 class ShardLearner(AutogradLearner):
     """Learns from the queries of this rank; tables of relations are the same on all ranks."""
 
@@ -37,7 +35,7 @@ class ShardLearner(AutogradLearner):
         if self.learning.cubes:
             total = total + self.learning.cubes * self._cubes(batch)
         self.optimizer.zero_grad()
-        total.backward()  # type: ignore[no-untyped-call]
+        total.backward()
         self._add_up()
         figures = torch.stack([loss.detach().sum(), teaching, squares(self.own)]).double()
         loss_of_all, teaching, of_entities = self.world.tally(figures)

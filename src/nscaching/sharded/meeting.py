@@ -47,7 +47,7 @@ class Meeting:
         place = world.exchange(place, pairs, my_pairs, "ids").long()
         met = world.exchange(query[asking], queries, to_me, "queries")
         mine = torch.arange(len(met), device=query.device).repeat_interleave(about[:, 1])
-        found = self.model.meet(met[mine], about[mine, 0], place.unsqueeze(1)).squeeze(1)
+        found = self.model.meet_candidates(met[mine], about[mine, 0], place.unsqueeze(1)).squeeze(1)
         found = world.exchange(found, my_pairs, pairs, "scores")
         scores = found.new_empty(n * count).index_copy(0, order, found).view(n, count)
         if shared is None:

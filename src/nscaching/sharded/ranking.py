@@ -34,17 +34,17 @@ class ShardQueries:
         head, relation, tail = self.triples.T
         for side in Side:
             anchor, answer = side.query(head, tail)
-            row, known = self.graph.filter_index[side].known(anchor, relation)
+            asking, known = self.graph.filter_index[side].known(anchor, relation)
             entity = torch.from_numpy(known).long()
             own = shards.mine(entity)
-            row, place = torch.from_numpy(row)[own], shards.place(entity[own])
+            row, place = torch.from_numpy(asking)[own], shards.place(entity[own])
             order = (row * len(shards) + place).argsort()  # rows of a query have to ascend
             end = row.bincount(minlength=len(anchor)).cumsum(0)
             start = torch.cat([end.new_zeros(1), end[:-1]])
-            ids = (id_tensor(each, self.device) for each in (anchor, relation, answer))
+            first, second, right = (id_tensor(i, self.device) for i in (anchor, relation, answer))
             at_least_one = place[order].int() if len(order) else torch.zeros(1, dtype=torch.int32)
-            found = (t.to(self.device) for t in (start, end, at_least_one))
-            sides[side] = (*ids, Known(*found))
+            runs = Known(*(t.to(self.device) for t in (start, end, at_least_one)))
+            sides[side] = first, second, right, runs
         return sides
 
 
@@ -52,7 +52,7 @@ class ShardQueries:
 def rank_in_shards(
     queries: ShardQueries, kernels: Kernels, progress: Progress, budget: int = BUDGET
 ) -> dict[Side, Ranks]:
-    """Rank the true head and the true tail of each triple among all entities, on all ranks alike."""
+    """Rank the true head and tail of each triple among all entities, on all ranks alike."""
     meeting, total = queries.meeting, len(queries.triples)
     world, shards, model = meeting.world, meeting.shards, meeting.model
     place, ranks = np.argsort(queries.order), {}

@@ -76,5 +76,7 @@ class Shards:
 
     def own_entities(self, device: torch.device | str = "cpu") -> Tensor:
         """Return the entities of this rank, in the order of the rows."""
-        every = (torch.arange(b, self.entities, self.blocks, device=device) for b in self.own_blocks)
+        every = (
+            torch.arange(b, self.entities, self.blocks, device=device) for b in self.own_blocks
+        )
         return torch.cat(list(every))

@@ -1,11 +1,10 @@
 """The tables of a model in shards: how they start, and how they become whole again."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
-import torch.distributed as dist
 from torch import Generator, Tensor
 
 from nscaching.config import TrainConfig
@@ -37,7 +36,9 @@ def new_model(
 
 
 @torch.no_grad()
-def _start(shards: Shards, own: list[Tensor], table: Tensor, generator: Generator | None) -> None:
+def _start(
+    shards: Shards, own: Sequence[Tensor], table: Tensor, generator: Generator | None
+) -> None:
     if generator is None or not any(table is each for each in own):
         start_uniformly(table, generator)
         return
@@ -69,25 +70,9 @@ def gather(model: Model, shards: Shards, world: World) -> dict[str, Tensor]:
             whole[name] = torch.empty(shards.entities, *table.shape[1:], dtype=table.dtype)
         for rank in range(world.size):
             for block in Shards(shards.entities, world.size, rank).own_blocks:
-                rows = _send_block(table, shards, world, rank, block)
+                size = shards.block_start(block + 1) - shards.block_start(block)
+                mine = table[shards.own_rows(block)] if rank == world.rank else None
+                rows = world.bring(mine, table.new_empty(size, *table.shape[1:]), rank)
                 if rows is not None:
                     whole[name][block :: shards.blocks] = rows.cpu()
     return whole if world.leads else {}
-
-
-def _send_block(
-    table: Tensor, shards: Shards, world: World, rank: int, block: int
-) -> Tensor | None:
-    """Bring the rows of one block from the rank that owns it to the leading one."""
-    mine = table[shards.own_rows(block)].contiguous() if rank == world.rank else None
-    if rank == 0:
-        return mine
-    if mine is not None:
-        dist.send(mine, 0)
-        world.count("whole tables", mine.nbytes)
-    if world.leads:
-        rows = shards.block_start(block + 1) - shards.block_start(block)
-        mine = table.new_empty(rows, *table.shape[1:])
-        dist.recv(mine, rank)
-        return mine
-    return None

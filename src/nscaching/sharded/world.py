@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-
+from torch.distributed.distributed_c10d import Store
 
 WISHES = ("stop", "save")  # what a rank may wish for: the end of the run, or a checkpoint
 
@@ -29,11 +29,19 @@ class World:
 
     rank: int = 0
     size: int = 1
+    store: Store | None = None
+    """Where ranks leave words for each other."""
+    on_host: bool = False
+    """Whether tensors of GPUs travel by way of host memory: several ranks share a GPU."""
     traffic: dict[str, Traffic] = field(default_factory=lambda: defaultdict(Traffic))
     """By kind, since the start."""
     wishes: set[str] = field(default_factory=set)
     agreed: set[str] = field(default_factory=set)
     """The wishes of any rank before the last step: the same on all ranks."""
+
+    @property
+    def backend(self) -> str:
+        return str(dist.get_backend())
 
     @property
     def leads(self) -> bool:
@@ -54,15 +62,19 @@ class World:
         """Tell each rank a row of numbers [ranks, k]; return what the others tell."""
         if self.size == 1:
             return sent
-        got = torch.empty_like(sent)
-        dist.all_to_all_single(got, sent.contiguous())
+        here = self._travelling(sent)
+        got = torch.empty_like(here)
+        dist.all_to_all_single(got, here)
         self.count("counts", sent.nbytes * (self.size - 1) // self.size)
-        return got
+        return got.to(sent.device)
 
     def sum(self, tensor: Tensor, kind: str) -> Tensor:
         """Add the tensors of all ranks, in place."""
         if self.size > 1:
-            dist.all_reduce(tensor)
+            here = self._travelling(tensor)
+            dist.all_reduce(here)
+            if here is not tensor:
+                tensor.copy_(here)
             # A ring sends each part once around to be added, and once again when it is whole.
             self.count(kind, 2 * tensor.nbytes * (self.size - 1) // self.size)
         return tensor
@@ -71,9 +83,10 @@ class World:
         """Add up the figures [k] of a step, and agree on what any rank wishes for after it."""
         wishes = [float(name in self.wishes) for name in WISHES]
         both = torch.cat([figures, figures.new_tensor(wishes)])
-        *sums, stop, save = self.sum(both, "figures").split([len(figures), *(1 for _ in WISHES)])
-        self.agreed = {n for n, wish in zip(WISHES, (stop, save), strict=True) if wish.item()}
-        return sums[0]
+        self.sum(both, "figures")
+        agreed = zip(WISHES, both[len(figures) :].tolist(), strict=True)
+        self.agreed = {name for name, wishes in agreed if wishes}
+        return both[: len(figures)]
 
     def gather(self, value: Any) -> list[Any]:  # noqa: ANN401
         """Return the values, which can be pickled, of all ranks."""
@@ -82,9 +95,35 @@ class World:
             dist.all_gather_object(values, value)
         return values
 
+    def bring(self, tensor: Tensor | None, like: Tensor, rank: int) -> Tensor | None:
+        """Bring a tensor of a rank, which looks ``like`` another one, to the leading rank."""
+        if rank == 0 or self.rank not in (0, rank):
+            return tensor if self.leads else None
+        if tensor is not None:
+            dist.send(self._travelling(tensor), 0)
+            self.count("whole tables", tensor.nbytes)
+            return None
+        got = torch.empty_like(like, device="cpu" if self.on_host else like.device)
+        dist.recv(got, rank)
+        return got
+
     def wait(self) -> None:
         if self.size > 1:
             dist.barrier()
+
+    def leave_place(self, place: str) -> None:
+        """Leave word on how far this rank is, for a message if it is lost."""
+        if self.store is not None:
+            self.store.set(f"place {self.rank}", place)
+
+    def read(self, name: str) -> str | None:
+        """Return the words that were left under a name."""
+        if self.store is None or not self.store.check([name]):
+            return None
+        return str(self.store.get(name).decode())
+
+    def _travelling(self, tensor: Tensor) -> Tensor:
+        return tensor.cpu().contiguous() if self.on_host else tensor.contiguous()
 
     def count(self, kind: str, sent: int) -> None:
         self.traffic[kind].calls += 1
@@ -100,15 +139,15 @@ class _Exchange(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:  # noqa: ANN401
-        by_rows = _swap(gradient.contiguous(), ctx.world, *ctx.how, f"{ctx.kind}, gradients")
+        sent, got = ctx.how
+        by_rows = _swap(gradient, ctx.world, sent, got, f"{ctx.kind}, gradients")
         return by_rows, None, None, None, None
 
 
-def _swap(
-    rows: Tensor, world: World, sent: Sequence[int], got: Sequence[int], kind: str
-) -> Tensor:
-    result = rows.new_empty(sum(got), *rows.shape[1:])
-    dist.all_to_all_single(result, rows.contiguous(), list(got), list(sent))
+def _swap(rows: Tensor, world: World, sent: Sequence[int], got: Sequence[int], kind: str) -> Tensor:
+    here = world._travelling(rows)
+    result = here.new_empty(sum(got), *rows.shape[1:])
+    dist.all_to_all_single(result, here, list(got), list(sent))
     others = len(rows) - sent[world.rank]
     world.count(kind, others * rows[:1].nbytes if len(rows) else 0)
-    return result
+    return result.to(rows.device)

@@ -59,28 +59,36 @@ class Recorder:
     def checkpoints(self) -> Checkpoints | None:
         return self.alone if self.folder is None else self.folder.checkpoints
 
+    def written(self) -> list[Path]:
+        """Return the whole checkpoints, the newest last."""
+        return [] if self.checkpoints is None else self.checkpoints.files()
+
     def finish(self) -> Run:
-        run, trainer, folder = self.run, self.trainer, self.folder
+        folder = self.folder
         try:
-            for found in trainer.train():
+            for found in self.trainer.train():
                 if isinstance(found, Finding):
                     self.keep_finding(found)
                 else:
                     self.keep_record(found)
             self.pending.result()
-            run.best_epoch, run.sampler_state = trainer.best_epoch, trainer.sampler.state()
-            run.test_ranks = trainer.ranks.get("test")
-            if folder is not None:
-                run.finish(folder, trainer.best.kept)
+            self._complete()
         except Diverged as error:
             raise Diverged(f"{error}; {self._last_good()}") from None
         except CannotWriteError as error:
-            if folder is None or not folder.checkpoints.files():
+            if folder is None or not self.written():
                 raise
             raise UserError(f"{error}; to resume later: {resume_command(folder.path)}") from error
         finally:
             self.background.shutdown()
-        return run
+        return self.run
+
+    def _complete(self) -> None:
+        run, trainer = self.run, self.trainer
+        run.best_epoch, run.sampler_state = trainer.best_epoch, trainer.sampler.state()
+        run.test_ranks = trainer.ranks.get("test")
+        if self.folder is not None:
+            run.finish(self.folder, trainer.best.kept)
 
     def _last_good(self) -> str:
         folder, epoch = self.folder, self.trainer.best_epoch
@@ -150,7 +158,7 @@ class Recorder:
             self.pending.result()
             self._save()
         except UserError as error:
-            newest = self.checkpoints.files()
+            newest = self.written()
             left = f"the one before is {newest[-1]}" if newest else "there is none before it"
             return f"{stopped} without a checkpoint: {error}; {left}"
         if self.folder is None:

@@ -65,7 +65,7 @@ def train(
     if alone is not None and (folder is not None or probes.on):
         raise UserError("checkpoints alone go with no run folder, which has its own, nor probes")
     _check_seconds(checkpoint_every)
-    starts, config = _read_starts(graph, config), absolute_starts(config)
+    starts, config = read_starts(graph, config), absolute_starts(config)
     with ExitStack() as held, torch_settings(config.threads):
         listener = _listener(listener, progress, config, held)
         if folder is not None:
@@ -78,7 +78,7 @@ def train(
             placed, why = fitting.place_caches(graph, config, *asked)
             fitting.check(memory.Statement(graph, placed, *asked))
             trainer = Trainer(graph, placed, starts, listener.progress, probes, existing(path))
-            record = {**_place(config), "penalty": penalty(config, trainer.model)}
+            record = {**place(config), "penalty": penalty(config, trainer.model)}
             run = Run(graph, config, trainer.model, probes=probes, record=record)
             recorder = Recorder(run, trainer, listener, checkpoint_every, folder, alone)
             if alone is not None and (state := alone.newest(listener.note, needed=False)):
@@ -122,10 +122,10 @@ def resume(
         held.callback(folder.release)
         folder.reopen()
         source, before = folder.read_config(trust)
-        _check_resumable(folder, before, epochs)
+        check_resumable(folder, before, epochs)
         before = before.changed(epochs=epochs or before.epochs)
-        place = {"device": device, "kernels": kernels, "threads": threads}
-        config = before.changed(**{name: v for name, v in place.items() if v is not None})
+        here = {"device": device, "kernels": kernels, "threads": threads}
+        config = before.changed(**{name: v for name, v in here.items() if v is not None})
         record, probes = read_record(folder.path / CONFIG), read_probes(folder.path / CONFIG)
         held.enter_context(torch_settings(config.threads))
         listener = _listener(listener, progress, config, held)
@@ -136,7 +136,7 @@ def resume(
                 listener.note(f"{folder.path} {reason}")
             state = folder.checkpoints.newest(listener.note)
             # A checkpoint holds the parameters: what the run started from may be gone.
-            starts = _read_starts(graph, config) if state is None else (None, None)
+            starts = read_starts(graph, config) if state is None else (None, None)
             placed, why = fitting.place_caches(graph, config, folder.path, len(probes.snapshots))
             trainer = Trainer(graph, placed, starts, listener.progress, probes, folder.path)
             run = Run(graph, before, trainer.model, probes=probes, record=record)
@@ -188,7 +188,7 @@ def cut_short(
         if (state := kept.newest(listener.note, needed=False)) is None:
             return None
         trainer = Trainer(graph, config, report=listener.progress)
-        record = {**_place(config), "penalty": penalty(config, trainer.model)}
+        record = {**place(config), "penalty": penalty(config, trainer.model)}
         run = Run(graph, config, trainer.model, record=record)
         Recorder(run, trainer, listener, 0.0, alone=kept).restore(state, kept.folder)
         trainer.report = listener.progress  # no more checkpoints: the best parameters are taken
@@ -212,7 +212,7 @@ def _resume_point(folder: RunFolder, trainer: Trainer) -> str:
 
 def differences(record: dict[str, Any], graph: KnowledgeGraph, config: TrainConfig) -> list[str]:
     """Say what differs from the recorded run, so that the same seed gives another result."""
-    here = {"data_fingerprint": graph.fingerprint, **_place(config), "torch": torch.__version__}
+    here = {"data_fingerprint": graph.fingerprint, **place(config), "torch": torch.__version__}
     return [
         f"{name.replace('_', ' ')} was {record[name]} and is {value}"
         for name, value in here.items()
@@ -220,7 +220,7 @@ def differences(record: dict[str, Any], graph: KnowledgeGraph, config: TrainConf
     ]
 
 
-def _place(config: TrainConfig) -> dict[str, Any]:
+def place(config: TrainConfig) -> dict[str, Any]:
     device = choose_device(config.device)
     threads = config.threads or torch.get_num_threads()
     kernels = choose_kernels(config.kernels, device).name
@@ -239,7 +239,7 @@ def _check_seconds(every: float) -> None:
         raise UserError(f"{flag('checkpoint_every')} must be zero or more seconds, not {every}")
 
 
-def _check_resumable(folder: RunFolder, config: TrainConfig, epochs: int | None) -> None:
+def check_resumable(folder: RunFolder, config: TrainConfig, epochs: int | None) -> None:
     if folder.finished:
         folder.close()
         raise UserError(
@@ -251,7 +251,7 @@ def _check_resumable(folder: RunFolder, config: TrainConfig, epochs: int | None)
         raise UserError(f"{flag('epochs')} {epochs}: {begun}")
 
 
-def _read_starts(graph: KnowledgeGraph, config: TrainConfig) -> Starts:
+def read_starts(graph: KnowledgeGraph, config: TrainConfig) -> Starts:
     def read(name: str, path: str, model: str, reciprocal: bool) -> Parameters | None:
         asked = graph, model, config.dim, reciprocal
         return warm_start(flag(name), path, *asked) if path else None

@@ -173,22 +173,25 @@ class Trainer:
 
     def rank(self, split: str, epoch: int) -> Record:
         began = time.perf_counter()
-        if split not in self.queries:
-            triples = self.graph.split(split)
-            self.queries[split] = Queries(self.graph, triples, device=self.device)
-        queries, progress = self.queries[split], partial(self.report, Stage(split))
-        given: dict[str, Any] = {"kernels": self.kernels, "progress": progress}
-        candidates = self.config.validate_candidates if split == "valid" else 0
         sampled: dict[str, Any] = {}
-        if is_whole(candidates, self.model.entities):
-            ranks = rank(self.model, queries, **given)
-        else:
+        candidates = self.config.validate_candidates if split == "valid" else 0
+        if not is_whole(candidates, self.model.entities):
             sampled = {"candidates": candidates, "seed": self.config.seed}
-            ranks = rank_sampled(self.model, queries, **sampled, budget=BUDGET, **given)
-        self.ranks[split] = ranks
+        ranks = self.ranks[split] = self._ranks(split, sampled)
         figures = metrics(np.concatenate([ranks[side].resolve("realistic") for side in Side]))
         seconds = {"trained_seconds": self.seconds, "seconds": time.perf_counter() - began}
         return {"epoch": epoch, "split": split, **sampled, **figures, **seconds}
+
+    def _ranks(self, split: str, sampled: dict[str, Any]) -> dict[Side, Ranks]:
+        if split not in self.queries:
+            triples = self.graph.split(split)
+            self.queries[split] = Queries(self.graph, triples, device=self.device)
+        given: dict[str, Any] = {"kernels": self.kernels}
+        given["progress"] = partial(self.report, Stage(split))
+        if sampled:
+            given |= sampled | {"budget": BUDGET}
+            return rank_sampled(self.model, self.queries[split], **given)
+        return rank(self.model, self.queries[split], **given)
 
     def keep(self, epoch: int) -> None:
         self.best_epoch = epoch
@@ -244,11 +247,11 @@ class Trainer:
             options["folder"] = self.folder
         return kind(self.graph, self.config, self.device, seed, self.kernels, **options)
 
-    def _new_learner(self) -> Learner:
+    def _learning(self) -> Learning:
         config, strength = self.config, penalty(self.config, self.model)
         cubes = config.penalty_norm == "n3"
         # The penalty λ/2·‖Θ‖² belongs to the sum over all triples; each triple takes its share.
-        learning = Learning(
+        return Learning(
             self.objective,
             config.margin,
             config.lr,
@@ -260,6 +263,9 @@ class Trainer:
             scale=config.scale,
             relation_weight=config.relation_weight,
         )
+
+    def _new_learner(self) -> Learner:
+        learning = self._learning()
         if self.objective == "kvsall":
             return KVsAll(self.model, learning, self.kernels.distances, self.graph.train_index)
         if self.objective in ("1vsall", "softmax") or self.sampler.one_side:

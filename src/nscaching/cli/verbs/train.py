@@ -97,10 +97,16 @@ class Train:
         return Train(data, settings, probes, **found, filed=filed, ran=ran)
 
     def run(self) -> None:
-        from nscaching.cli import training
+        from nscaching.cli import sharded, training
+        from nscaching.sharded.launch import launched
 
-        work = training.resume_run if self.resume else training.train_run
-        work(self)
+        with launched() as world:
+            if world is not None:
+                sharded.train_together(self, world)
+            elif self.resume:
+                training.resume_run(self)
+            else:
+                training.train_run(self)
 
     def chosen(self, values: dict[str, Any]) -> dict[str, Any]:
         return {name: values[name] for name in self.given if name in values}

@@ -1,0 +1,104 @@
+"""Keeps the results of a training of several processes: one of them writes, all stop together."""
+
+import time
+from pathlib import Path
+
+from nscaching.errors import Stopped, UserError
+from nscaching.files import link
+from nscaching.kernels.state import State
+from nscaching.runs.folder import MODEL, RunFolder, resume_command
+from nscaching.runs.parameters import built_model
+from nscaching.runs.run import Run
+from nscaching.runs.shard_checkpoints import BEST, ShardCheckpoints
+from nscaching.training.listener import Listener, Stage
+from nscaching.training.recorder import SHARE, Recorder
+from nscaching.training.shard_trainer import ShardTrainer
+
+PLACE_SECONDS = 5.0  # between two words on how far a process is
+
+
+class ShardRecorder(Recorder):
+    """Follows the trainer of one rank. Only the leading rank has a ``folder`` to write to."""
+
+    trainer: ShardTrainer
+
+    def __init__(
+        self, run: Run, trainer: ShardTrainer, listener: Listener, every: float, folder: RunFolder
+    ) -> None:
+        self.world = trainer.world
+        super().__init__(run, trainer, listener, every, folder if self.world.leads else None)
+        trainer.best.folder = folder  # which all read, and one writes
+        self.shared = folder
+        self.shard_checkpoints = ShardCheckpoints(folder.path, self.world, trainer.shards)
+        self.told = 0.0
+
+    def report(self, stage: Stage, done: int, total: int) -> None:
+        """Pass on the progress; stop, or write a checkpoint, where any rank wished for that.
+
+        What a rank wishes for now all ranks know after the next step.
+        """
+        self.listener.progress(stage, done, total)
+        now = time.monotonic()
+        if now > self.told + PLACE_SECONDS:
+            self.world.leave_place(f"{stage.value} {done:,} of {total:,}, {self._epoch()}")
+            self.told = now
+        if self.listener.stop():
+            self.world.wishes.add("stop")
+        if self.world.leads and now >= self.due:
+            self.world.wishes.add("save")
+        if stage is not Stage.TRAINING or not (agreed := self.world.agreed):
+            return
+        self.world.agreed = set()
+        if "stop" in agreed:
+            raise Stopped(self._stop())
+        self.world.wishes.discard("save")
+        self._save()
+        later = time.monotonic()
+        self.due = later + max(self.every, (later - now) / SHARE)
+        self.trainer.meter.start_clock()
+
+    def written(self) -> list[Path]:
+        return self.shard_checkpoints.files()
+
+    def _complete(self) -> None:
+        """Let the leading rank write the files of a finished run, which take the whole model."""
+        run, trainer = self.run, self.trainer
+        if not trainer.best.kept:
+            trainer.keep(trainer.trained)
+        self.world.wait()
+        if self.folder is not None:
+            parameters, _ = self.folder.read_model()
+            device = trainer.model.entity.device
+            run.model = built_model(
+                str(self.folder.path), run.config, run.graph, parameters, device
+            )
+            super()._complete()
+
+    def _epoch(self) -> str:
+        return f"epoch {self.trainer.trained + 1}"
+
+    def _save(self) -> None:
+        folder, trainer = self.folder, self.trainer
+        own = {} if folder is None else {"marks": folder.marks(), "settings": self.settings()}
+        best = self.shared.path / MODEL if trainer.best.kept else None
+        self.shard_checkpoints.save(own | trainer.checkpoint(), best)
+
+    def _stop(self) -> str:
+        self._save()
+        return f"stopped in {self._epoch()}; to resume: {resume_command(self.shared.path)}"
+
+    def restore(self, state: State, where: Path) -> None:
+        """Set trainer and folder to the state of a checkpoint, of any number of processes."""
+        self._check_settings(state, where)
+        try:
+            self.trainer.restore(state)
+        except (KeyError, RuntimeError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"{where}: its checkpoint does not fit: {reason}") from error
+        beside = state["folder"] / BEST
+        self.trainer.best.kept = beside.exists()
+        if self.folder is not None:
+            self.folder.cut(state["marks"], self.trainer.judged)
+            if beside.exists():
+                link(beside, self.folder.path / MODEL)
+        self.world.wait()

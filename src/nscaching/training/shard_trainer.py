@@ -1,0 +1,89 @@
+"""The training loop of one process of several: Algorithm 2 on this process's share of each batch.
+
+All processes run the same steps at the same time, and know the same figures after each.
+"""
+
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from nscaching.data.index import Side
+from nscaching.evaluation.ranks import Ranks
+from nscaching.kernels.learner import Learner
+from nscaching.models import Model
+from nscaching.sharded.learner import ShardLearner
+from nscaching.sharded.meeting import Meeting
+from nscaching.sharded.ranking import ShardQueries, rank_in_shards
+from nscaching.sharded.sampler import ShardSampler
+from nscaching.sharded.shards import Shards
+from nscaching.sharded.tables import gather, new_model, take_own
+from nscaching.sharded.world import World
+from nscaching.training.best import Best
+from nscaching.training.listener import Stage
+from nscaching.training.trainer import Parameters, Trainer
+
+
+class ShardTrainer(Trainer):
+    """A trainer whose model, caches and optimizer hold the entities of one rank."""
+
+    model: Model
+    sampler: ShardSampler
+
+    def __init__(self, world: World, *given: Any, **options: Any) -> None:  # noqa: ANN401
+        self.world = world
+        super().__init__(*given, **options)
+        self.best = ShardBest(self.model, self.meeting)
+        self.shard_queries: dict[str, ShardQueries] = {}
+
+    def _new_model(self, start: Parameters | None, seed: int) -> Model:
+        self.shards = Shards(len(self.graph.entities), self.world.size, self.world.rank)
+        model = new_model(self.graph, self.config, self.shards, self.device, seed)
+        if start is not None:
+            model.load_state_dict(take_own(start, self.shards))
+        self.meeting = Meeting(self.world, self.shards, model)
+        return model
+
+    def _new_sampler(self, start: Parameters | None, seed: int) -> ShardSampler:
+        def progress(done: int, total: int) -> None:
+            self.report(Stage.FILLING, done, total)
+
+        given = self.graph, self.config, self.device, seed, self.kernels
+        return ShardSampler(self.meeting, *given, progress=progress)
+
+    def _new_learner(self) -> Learner:
+        return ShardLearner(self.meeting, self._learning())
+
+    def _ranks(self, split: str, sampled: dict[str, Any]) -> dict[Side, Ranks]:
+        if split not in self.shard_queries:
+            triples = self.graph.split(split)
+            self.shard_queries[split] = ShardQueries(self.graph, triples, self.meeting)
+        progress = partial(self.report, Stage(split))
+        return rank_in_shards(self.shard_queries[split], self.kernels, progress)
+
+    def plan(self, why: str = "") -> str:
+        rows = f"{len(self.shards):,} of {self.shards.entities:,} entities here"
+        return f"{self.world.size} processes by {self.world.backend}; {rows}; plain kernels"
+
+
+class ShardBest(Best):
+    """Keeps the best parameters in the run folder, which all processes can read."""
+
+    def __init__(self, model: Model, meeting: Meeting) -> None:
+        super().__init__(model)
+        self.shards, self.world = meeting.shards, meeting.world
+
+    def keep(self, epoch: int) -> None:
+        self.kept = True
+        whole = gather(self.model, self.shards, self.world)
+        if self.world.leads and self.folder is not None:
+            self.folder.save_model(whole, epoch)
+
+    def take(self) -> None:
+        self.world.wait()  # until the file is written
+        assert self.folder is not None
+        self.model.load_state_dict(take_own(self.folder.read_model()[0], self.shards))
+        self.world.wait()
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Keep nothing in memory: the file of a checkpoint has its best parameters."""

@@ -21,7 +21,7 @@ from nscaching.config import HINTS
 from nscaching.errors import UserError, naming_flags, unknown
 from nscaching.evaluation.chunks import is_shortage
 from nscaching.runs.escaping import visible
-from nscaching.sharded.torchrun import follows
+from nscaching.sharded.torchrun import follows, is_launched
 
 QUIET = "--quiet"
 # The types that the parser names where a value is not a number.
@@ -31,6 +31,8 @@ NUMBERS = {"int": "a whole number", "float": "a number"}
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0, or 2 with one line on what is wrong with the input."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if is_launched():  # PyTorch's connections speak of each that another process ended
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     debug = "--debug" in words
     quiet = QUIET in words
     words = [word for word in words if word not in ("--debug", QUIET)]
@@ -42,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             _dispatch(words)
         sys.stdout.flush()  # here, where an error of writing is still caught
     except KeyboardInterrupt as stop:
-        sys.stderr.write(f"nscaching: {str(stop) or 'stopped'}\n")
+        if not follows():
+            sys.stderr.write(f"nscaching: {str(stop) or 'stopped'}\n")
         sys.exit(getattr(stop, "code", 130))
     except BrokenPipeError:  # such as `nscaching … | head`
         sys.stderr.close()

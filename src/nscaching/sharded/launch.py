@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed import HashStore, PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from nscaching.errors import UserError, counted
-from nscaching.sharded.torchrun import follows, is_launched, restarts
+from nscaching.sharded.torchrun import follows, is_launched, number, restarts
 from nscaching.sharded.world import World
 
 PATIENCE = "NSCACHING_PATIENCE"  # seconds after which a process that does not answer is given up
@@ -58,12 +58,11 @@ def alone() -> Iterator[World]:
 
 def start() -> World:
     """Meet the other processes."""
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    local, cards = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    rank, size, port = (number(name) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+    host, cards = os.environ["MASTER_ADDR"], torch.cuda.device_count()
     if cards:
-        torch.cuda.set_device(local % cards)
-    enough = cards >= int(os.environ.get("LOCAL_WORLD_SIZE", size))
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        torch.cuda.set_device(number("LOCAL_RANK", rank) % cards)
+    enough = cards >= number("LOCAL_WORLD_SIZE", size)
     patience = timedelta(seconds=_patience())
     hosts = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     try:

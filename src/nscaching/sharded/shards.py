@@ -25,7 +25,7 @@ class Shards:
 
     def __post_init__(self) -> None:
         if self.ranks > self.blocks:
-            most = f"{self.blocks} at most" if self.entities >= BLOCKS else "one at most for each"
+            most = f"{self.blocks} at most" if self.entities >= BLOCKS else "at most one for each"
             few = f"{counted(self.entities, 'entity', 'entities')}"
             raise UserError(f"{self.ranks} processes are too many for {few}: {most}")
 

@@ -2,11 +2,15 @@
 
 import os
 
+from nscaching.errors import UserError
+
+
+NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
 
 def is_launched() -> bool:
-    """Say whether torchrun started this process as one of several."""
-    sizes = os.environ.get("WORLD_SIZE", "1"), os.environ.get("TORCHELASTIC_RUN_ID", "")
-    return sizes[0].isdigit() and int(sizes[0]) > 1 and sizes[1] != ""
+    """Say whether torchrun, or what else sets its variables, started several processes."""
+    return all(name in os.environ for name in NEEDED) and os.environ["WORLD_SIZE"] != "1"
 
 
 def follows() -> bool:
@@ -16,6 +20,11 @@ def follows() -> bool:
 
 def restarts() -> tuple[int, int]:
     """Return how often torchrun has restarted the processes, and how often it may."""
-    names = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"
-    count, most = (int(os.environ.get(name, "0")) for name in names)
-    return count, most
+    return number("TORCHELASTIC_RESTART_COUNT", 0), number("TORCHELASTIC_MAX_RESTARTS", 0)
+
+
+def number(name: str, default: int | None = None) -> int:
+    text = os.environ.get(name, "" if default is None else str(default))
+    if not text.isascii() or not text.isdigit():
+        raise UserError(f"the environment variable {name} is no number: {text!r}")
+    return int(text)

@@ -118,9 +118,12 @@ class World:
 
     def read(self, name: str) -> str | None:
         """Return the words that were left under a name."""
-        if self.store is None or not self.store.check([name]):
-            return None
-        return str(self.store.get(name).decode())
+        try:
+            if self.store is not None and self.store.check([name]):
+                return str(self.store.get(name).decode())
+        except RuntimeError:  # the process that has the store is gone
+            pass
+        return None
 
     def _travelling(self, tensor: Tensor) -> Tensor:
         return tensor.cpu().contiguous() if self.on_host else tensor.contiguous()

@@ -14,6 +14,7 @@ from nscaching.samplers.draws import Draws, Progress
 from nscaching.samplers.start import FILL_ROWS, random_rows
 from nscaching.settings import CacheSettings
 from nscaching.sharded.shards import Shards
+from nscaching.sharded.world import World
 
 PLAIN = Kernels()  # which take scores from anywhere
 
@@ -100,6 +101,27 @@ class CacheShard:
         for side, cache in self.sides.items():
             for block, rows in self._rows_by_block(cache):
                 cache.ids[rows] = blocks[f"{side.value}_cache.{block}"].to(cache.ids.device)
+
+    def gather(self, world: World) -> dict[str, Tensor]:
+        """Return the rows of all keys on the leading rank; elsewhere an empty mapping."""
+        whole: dict[str, Tensor] = {}
+        for side, cache in self.sides.items():
+            assert cache.number is not None
+            sizes = world.gather(len(cache.ids))
+            rows = cache.ids.new_empty(sum(sizes), self.settings.n1, device="cpu")
+            for rank, size in enumerate(sizes):
+                mine = rank == world.rank
+                key = world.bring(
+                    cache.number if mine else None, cache.number.new_empty(size), rank
+                )
+                ids = world.bring(
+                    cache.ids if mine else None, rows.new_empty(size, self.settings.n1), rank
+                )
+                if key is not None and ids is not None:
+                    rows[key.cpu()] = ids.cpu()
+            if world.leads:
+                whole[f"{side.value}_cache"] = rows
+        return whole
 
     def _rows_by_block(self, cache: CacheSide) -> list[tuple[int, Tensor]]:
         block = cache.anchor % self.shards.blocks

@@ -77,6 +77,7 @@ class ShardSampler(Sampler):
         self, meeting: Meeting, graph: KnowledgeGraph, config: TrainConfig, *given: object,
         **options: object,
     ) -> None:  # fmt: skip
+        self.gathered: dict[str, Tensor] = {}
         self.meeting, self.kind = meeting, SAMPLERS.get(config.sampler)
         self.has_cache = self.kind.has_cache  # type: ignore[misc]
         super().__init__(graph, config, *given, **options)  # type: ignore[arg-type]
@@ -145,8 +146,8 @@ class ShardSampler(Sampler):
             self.cache.refresh(batch, self.scores, drawn)
 
     def state(self) -> dict[str, Tensor]:
-        """Return nothing: the rows of all ranks are too many for a run to keep."""
-        return {}
+        """Return the cached rows of all ranks, once they are gathered at the end of a run."""
+        return self.gathered
 
     def checkpoint(self) -> State:
         return self.draws.checkpoint() | ({} if self.cache is None else self.cache.blocks())

@@ -4,7 +4,6 @@ import os
 
 from nscaching.errors import UserError
 
-
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 

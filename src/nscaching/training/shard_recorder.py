@@ -65,6 +65,8 @@ class ShardRecorder(Recorder):
         run, trainer = self.run, self.trainer
         if not trainer.best.kept:
             trainer.keep(trainer.trained)
+        cache = trainer.sampler.cache
+        rows = {} if cache is None else cache.gather(self.world)
         self.world.wait()
         if self.folder is not None:
             parameters, _ = self.folder.read_model()
@@ -72,6 +74,7 @@ class ShardRecorder(Recorder):
             run.model = built_model(
                 str(self.folder.path), run.config, run.graph, parameters, device
             )
+            trainer.sampler.gathered = rows
             super()._complete()
 
     def _epoch(self) -> str:

@@ -1,11 +1,15 @@
 """Runs of several processes: folders, checkpoints, kills, and what goes wrong in one line."""
 
+import hashlib
 import json
 import os
 import pickle
 import random
 import shutil
 import signal
+import socket
+import subprocess
+import sys
 import time
 
 import pytest
@@ -169,10 +173,141 @@ def test_a_strangers_checkpoint_calls_nothing(stopped, tmp_path, monkeypatch):
     newest = next((out / "checkpoints").iterdir())
     (newest / ".metadata").write_bytes(pickle.dumps(Evil()))
     about = json.loads((newest / STATE).read_text())
-    import hashlib
-
     about["sums"][".metadata"] = hashlib.sha256((newest / ".metadata").read_bytes()).hexdigest()
     (newest / STATE).write_text(json.dumps(about))
     with alone() as world, pytest.raises(UserError, match="none of its checkpoints"):
         damage(world, out)
     assert not (tmp_path / "evil").exists()
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return listening.getsockname()[1]
+
+
+def started(folder, *words, port=None, **environment):
+    """Run the command line once for each of some lists of words, as torchrun would start them."""
+    folder.mkdir(exist_ok=True)
+    given = len(words), port or free_port()
+    processes = [
+        ranks.FORKS.Process(
+            target=ranks.command, args=(rank, *given, each, folder), kwargs=environment
+        )
+        for rank, each in enumerate(words)
+    ]
+    for each in processes:
+        each.start()
+    return processes
+
+
+def ended(folder, processes, seconds=40):
+    """Return the exit codes, and what each process printed."""
+    for each in processes:
+        each.join(seconds)
+        assert each.exitcode is not None, "a process hangs"
+    codes = [each.exitcode for each in processes]
+    return codes, [(folder / f"{rank}.log").read_text() for rank in range(len(processes))]
+
+
+@pytest.fixture(scope="module")
+def triples(base):
+    """Write the training triples as a table."""
+    file = base / "graph.tsv"
+    names = [(f"e{h}", f"r{r}", f"e{t}") for h, r, t in ranks.GRAPH.train.tolist()]
+    file.write_text("".join("\t".join(row) + "\n" for row in names))
+    return file
+
+
+def command(triples, out, *flags):
+    flags = ("--model", "TransE", "--sampler", "nscaching", "--dim", "4", *flags)
+    return ["train", str(triples), *flags, "--device", "cpu", "--n1", "4", "--out", str(out)]
+
+
+@pytest.mark.parametrize(
+    ("flags", "others", "environment", "message"),
+    [
+        ((), ("--lr", "0.5"), {}, "process 1 has another --lr: 0.5, here "),
+        ((), ("--split-seed", "3"), {}, "process 1 has another data: "),
+        (("--sampler", "kbgan"),) * 2 + ({}, "--sampler kbgan trains in one process only"),
+        (("--filter-known",),) * 2 + ({}, "--filter-known with a cache trains in one process"),
+        (("--dry-run",),) * 2 + ({}, "--dry-run is for one process: leave out torchrun"),
+        (("--snapshots", "1"),) * 2 + ({}, "--snapshots is for one process"),
+        (("--dimm", "3"),) * 2 + ({}, "did you mean --dim?"),
+        ((), (), {"NSCACHING_PATIENCE": "soon"}, "NSCACHING_PATIENCE must be at least 1 second"),
+        ((), (), {"WORLD_SIZE": "two"}, "variable WORLD_SIZE is no number: 'two'"),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_together(triples, tmp_path, flags, others, environment, message):
+    words = [command(triples, tmp_path / "run", *given) for given in (flags, others)]
+    codes, printed = ended(tmp_path, started(tmp_path, *words, **environment))
+    assert codes == [2, 2]
+    *_, last = printed[0].splitlines()
+    assert last.startswith("nscaching: ")
+    assert message in last
+    assert printed[1] == ""  # one process speaks
+    assert not (tmp_path / "run").exists()
+
+
+def test_too_many_processes_and_nowhere_to_restart(tmp_path):
+    (tmp_path / "tiny.tsv").write_text("a\tr\tb\nb\tr\ta\n")
+    words = command(tmp_path / "tiny.tsv", tmp_path / "run")
+    codes, printed = ended(tmp_path, started(tmp_path, words, words, words))
+    assert codes == [2, 2, 2]
+    assert "3 processes are too many for 2 entities: at most one for each" in printed[0]
+    again = {"TORCHELASTIC_MAX_RESTARTS": "3"}
+    codes, printed = ended(tmp_path, started(tmp_path, *[words[:-2]] * 2, **again))
+    assert "--max-restarts of torchrun needs --out" in printed[0]
+    assert codes == [2, 2]
+
+
+def test_a_port_in_use(triples, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        words, port = command(triples, tmp_path / "run"), listening.getsockname()[1]
+        processes = started(tmp_path, words, words, port=port, NSCACHING_PATIENCE="1")
+        codes, printed = ended(tmp_path, processes)
+    assert codes == [2, 2]
+    assert f"the 2 processes do not meet at 127.0.0.1 port {port}" in printed[0]
+    assert "address already in use" in printed[0]
+
+
+def test_a_process_that_stalls_is_given_up(triples, tmp_path):
+    words = command(triples, tmp_path / "run", "--epochs", "100000")
+    processes = started(tmp_path, words, words, NSCACHING_PATIENCE="2")
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "run" / "metrics.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(processes[1].pid, signal.SIGSTOP)
+    began = time.monotonic()
+    processes[0].join(30)
+    assert time.monotonic() - began < 15
+    processes[1].kill()
+    codes, printed = ended(tmp_path, processes)
+    assert codes[0] == 2
+    assert "nscaching: no answer for 2 s: process 1 was last seen at " in printed[0]
+
+
+def test_a_process_that_never_comes(triples, tmp_path):
+    words = command(triples, tmp_path / "run", "--epochs", "2")
+    processes = started(tmp_path, words, NSCACHING_PATIENCE="1", WORLD_SIZE="2")
+    codes, printed = ended(tmp_path, processes)
+    assert codes == [2]
+    assert printed[0].startswith("nscaching: the 2 processes do not meet at 127.0.0.1 port ")
+
+
+def test_torchrun_restarts_what_was_killed(triples, tmp_path):
+    words = command(triples, tmp_path / "run", "--epochs", "60", "--checkpoint-every", "0.2")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    whole = [*torchrun, "--max-restarts", "3", "-m", "nscaching", *words]
+    with (tmp_path / "log").open("w") as log, subprocess.Popen(whole, stdout=log, stderr=log) as p:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("run/checkpoints/*.shards")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        kids = subprocess.run(["ps", "-o", "pid=", "--ppid", str(p.pid)], capture_output=True)
+        os.kill(int(kids.stdout.split()[-1]), signal.SIGKILL)
+        assert p.wait(60) == 0
+    printed = (tmp_path / "log").read_text()
+    assert "2 processes resume at epoch" in printed
+    epochs = [r["epoch"] for r in lines(tmp_path / "run") if "split" not in r]
+    assert epochs == [*range(1, len(epochs) + 1)]
+    assert Run.load(tmp_path / "run").result("test") is not None

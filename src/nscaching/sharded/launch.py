@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
@@ -14,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore, PrefixStore, TCPStore  # type: ignore[attr-defined]
 
-from nscaching.errors import UserError, counted
+from nscaching.errors import UserError
 from nscaching.sharded.torchrun import follows, is_launched, number, restarts
 from nscaching.sharded.world import World
 
@@ -64,6 +65,10 @@ def start() -> World:
         torch.cuda.set_device(number("LOCAL_RANK", rank) % cards)
     enough = cards >= number("LOCAL_WORLD_SIZE", size)
     patience = timedelta(seconds=_patience())
+    # What listens at the port may be another program, which never answers.
+    watch = threading.Timer(1.5 * _patience() + LINGER, os._exit, [2])
+    watch.daemon = True
+    watch.start()
     hosts = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     try:
         tcp = TCPStore(host, port, size, hosts, timeout=patience)
@@ -74,6 +79,8 @@ def start() -> World:
     except (RuntimeError, ValueError) as error:
         why = " ".join(str(error).split())[:200]
         raise UserError(f"the {size} processes do not meet at {host} port {port}: {why}") from error
+    finally:
+        watch.cancel()
     return World(rank, size, store=store, on_host=backend == "gloo")
 
 
@@ -119,10 +126,10 @@ def _why(world: World, error: RuntimeError) -> str:
     places = {r: world.read(f"{PLACE} {r}") or "the start" for r in range(world.size)}
     words = str(error).lower()
     late = "timed out" in words or "timeout" in words
-    what = f"no answer for {_patience():g} s" if late else "the connection was lost"
+    what = f"no answer for {_patience():g} s" if late else "the connection to a process was lost"
     behind = sorted((place, rank) for rank, place in places.items() if rank != world.rank)
-    last = "; ".join(f"process {rank} was at {place}" for place, rank in behind[:3])
-    return f"{what} from one of the other {counted(world.size - 1, 'process', 'processes')}: {last}"
+    seen = [f"process {rank} was last seen at {place}" for place, rank in behind[:3]]
+    return f"{what}: {', '.join(seen)}"
 
 
 @contextmanager

@@ -113,16 +113,11 @@ def steps(world, settings, count=4):
     cache = trainer.sampler.cache
     rows = {} if cache is None else {s: (c.number, c.ids) for s, c in cache.sides.items()}
     ranks = trainer.rank("valid", 1), trainer.ranks["valid"]
-    traffic = {kind: (each.calls, each.bytes) for kind, each in world.traffic.items()}
-    return state, own, rows, trainer.meter.sums, ranks, traffic
+    return state, own, rows, trainer.meter.sums, ranks
 
 
 def steps_of_all(world, cases):
-    found = []
-    for settings in cases:
-        world.traffic.clear()
-        found.append(steps(world, settings))
-    return found
+    return [steps(world, settings) for settings in cases]
 
 
 def steps_of_one(settings, count=4):

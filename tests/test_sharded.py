@@ -77,7 +77,7 @@ def sharded(tmp_path_factory):
 def test_ranks_agree_with_one_process(sharded, size, case):
     one, found = ranks.steps_of_one(CASES[case]), sharded[size][case]
     whole = one.model.state_dict()
-    for state, own, rows, sums, (record, ranked), _ in found:
+    for state, own, rows, sums, (record, ranked) in found:
         for name, table in state.items():
             expected = whole[name][own] if is_sharded(name) else whole[name]
             torch.testing.assert_close(table, expected, rtol=1e-4, atol=2e-6)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,12 +14,8 @@ from torch.distributed.distributed_c10d import Store
 WISHES = ("stop", "save")  # what a rank may wish for: the end of the run, or a checkpoint
 
 
-@dataclass
-class Traffic:
-    """What this rank has sent to others."""
-
-    calls: int = 0
-    bytes: int = 0
+Traffic = dict[str, dict[str, int]]
+"""What a rank has sent to others, by kind: ``calls`` and ``bytes``."""
 
 
 @dataclass
@@ -33,8 +28,8 @@ class World:
     """Where ranks leave words for each other."""
     on_host: bool = False
     """Whether tensors of GPUs travel by way of host memory: several ranks share a GPU."""
-    traffic: dict[str, Traffic] = field(default_factory=lambda: defaultdict(Traffic))
-    """By kind, since the start."""
+    traffic: Traffic = field(default_factory=dict)
+    """Since the last ``take_traffic``."""
     wishes: set[str] = field(default_factory=set)
     agreed: set[str] = field(default_factory=set)
     """The wishes of any rank before the last step: the same on all ranks."""
@@ -129,8 +124,18 @@ class World:
         return tensor.cpu().contiguous() if self.on_host else tensor.contiguous()
 
     def count(self, kind: str, sent: int) -> None:
-        self.traffic[kind].calls += 1
-        self.traffic[kind].bytes += sent
+        so_far = self.traffic.setdefault(kind, {"calls": 0, "bytes": 0})
+        so_far["calls"] += 1
+        so_far["bytes"] += sent
+
+    def take_traffic(self) -> Traffic:
+        """Return the calls of each rank and the bytes of all since the last time."""
+        mine, self.traffic = self.traffic, {}
+        parts = self.gather(mine)
+        return {
+            kind: {"calls": each["calls"], "bytes": sum(p[kind]["bytes"] for p in parts)}
+            for kind, each in mine.items()
+        }
 
 
 class _Exchange(torch.autograd.Function):

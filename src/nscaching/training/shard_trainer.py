@@ -12,6 +12,7 @@ from nscaching.data.index import Side
 from nscaching.evaluation.ranks import Ranks
 from nscaching.kernels.learner import Learner
 from nscaching.models import Model
+from nscaching.runs.folder import Record
 from nscaching.sharded.learner import ShardLearner
 from nscaching.sharded.meeting import Meeting
 from nscaching.sharded.ranking import ShardQueries, rank_in_shards
@@ -53,6 +54,12 @@ class ShardTrainer(Trainer):
 
     def _new_learner(self) -> Learner:
         return ShardLearner(self.meeting, self._learning())
+
+    def epoch(self, epoch: int) -> Record:
+        """Pass over the training triples; the record also has what the ranks sent to each other."""
+        self.world.take_traffic()
+        record = super().epoch(epoch)
+        return record | {"sent": self.world.take_traffic()}
 
     def _ranks(self, split: str, sampled: dict[str, Any]) -> dict[Side, Ranks]:
         if split not in self.shard_queries:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import ranks
 from nscaching.data.index import Side
 from nscaching.errors import UserError
-from nscaching.sharded.shards import BLOCKS, Shards
+from nscaching.kernels.shards import BLOCKS, Shards
 from nscaching.sharded.tables import is_sharded
 
 SOFTMAX = {
@@ -33,6 +33,7 @@ CASES = {
     "cubes": {"model": "ComplEx", "penalty": 0.1, "penalty_norm": "n3", "optimizer": "row-adam"},
     "projected": {"model": "TransR", "optimizer": "row-adagrad"},
     "weights": {"model": "TransM", "n2": 9, "candidates": "slots", "shared_candidates": True},
+    "strata": {"model": "ComplEx", "n1": 6, "n2": 6, "exchange": "strata", "strata": 6},
     "without known triples": {"model": "TransE", "sampler": "uniform", "filter_known": True},
 }  # fmt: skip
 
@@ -52,6 +53,8 @@ def test_each_entity_has_one_place(entities, size):
         assert (shards.owner(own) == rank).all()
         assert shards.mine(every).sum() == len(own)
         assert torch.equal(shards.place(own), torch.arange(len(own)))
+        first = torch.tensor(shards.start(rank))
+        assert torch.equal(shards.entity_at(first + torch.arange(len(own))), own)
         blocks = [torch.arange(len(own))[shards.own_rows(b)] for b in shards.own_blocks]
         assert torch.equal(torch.cat(blocks), torch.arange(len(own)))
         for block, rows in zip(shards.own_blocks, blocks, strict=True):
@@ -96,3 +99,38 @@ def test_ranks_agree_with_one_process(sharded, size, case):
     for name in whole:  # what all have in common is the same to the last bit
         if not is_sharded(name):
             assert all(torch.equal(state[name], found[0][0][name]) for state, *_ in found)
+
+
+@pytest.mark.parametrize("candidates", ["set", "slots"])
+def test_a_key_visits_one_stratum(candidates):
+    """A refresh changes the slots of one shard only, and keeps entities of that shard there."""
+    settings = {"n1": 8, "n2": 8, "strata": 4, "candidates": candidates}
+    one = ranks.steps_of_one(settings, 0)
+    shards, cache, visited = Shards(37, 4, 0), one.sampler.cache, set()
+    for _ in range(6):
+        before = {side: rows.clone() for side, rows in cache.rows.items()}
+        one.step(32)
+        for side, rows in cache.rows.items():
+            assert torch.equal(shards.owner(rows), torch.arange(8).expand_as(rows) // 2)
+            changed = (rows != before[side]).view(-1, 4, 2).any(2)  # [keys, strata]
+            assert (changed.sum(1) <= 1).all()
+            key, shard = changed.nonzero(as_tuple=True)
+            assert ((int(one.sampler.tick) + key) % 4 == shard).all()
+            visited |= set(shard.tolist())
+    assert visited == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n1": 5, "strata": 2}, "strata 2: n1 5 is no multiple of it"),
+        ({"n1": 6, "strata": 3}, None),
+        ({"n1": 18, "strata": 3}, "strata 3: at most 2 here"),
+    ],
+)
+def test_strata_divide_a_row(settings, message):
+    if message is None:
+        ranks.steps_of_one(settings, 1)
+        return
+    with pytest.raises(UserError, match=message):
+        ranks.steps_of_one(settings, 1)

@@ -18,9 +18,9 @@ import torch
 import ranks
 from nscaching import Listener, Run, UserError
 from nscaching.errors import Stopped
+from nscaching.kernels.shards import Shards
 from nscaching.runs.shard_checkpoints import STATE, ShardCheckpoints
 from nscaching.sharded.launch import alone
-from nscaching.sharded.shards import Shards
 from nscaching.training import sharded
 from resuming import assert_same, lines
 

@@ -172,7 +172,9 @@ def _arguments(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-AT_LEAST = dict.fromkeys(["seed", "lazy", "near", "validate_every", "patience", "threads"], 0)
+AT_LEAST = dict.fromkeys(
+    ["seed", "lazy", "near", "strata", "validate_every", "patience", "threads"], 0
+)
 AT_LEAST |= dict.fromkeys(["dim", "epochs", "batch_size", "n2", "negatives", "tail"], 1)
 AT_LEAST |= {"n1": 0, "validate_candidates": 0}
 POSITIVE = ("lr", "temperature", "generator_lr", "adversarial", "scale")

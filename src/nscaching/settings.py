@@ -40,6 +40,12 @@ class CacheSettings:
     cache_place: Literal["auto", "device", "host", "disk"] = "auto"
     """Where the caches lie: on the device, in host memory or in a file; auto: on the device, or in
     host memory where the GPU's is too small (nscaching)."""
+    exchange: Literal["scores", "strata"] = "scores"
+    """How several processes refresh a cache: candidates of any shard of the entities send scores,
+    or a key visits one shard a step, and keeps a part of its row for each (nscaching)."""
+    strata: int = 0
+    """Shards of the entities that a key visits in turn with exchange strata; 0: one for each
+    process (nscaching)."""
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,7 @@ class CompiledKernels(Kernels, Generic[L]):
     @torch.no_grad()
     def refresh(self, asked: CacheAccess) -> None:
         plain = asked.model.form not in FORMS or asked.model.reciprocal
-        if plain or asked.is_known is not None:
+        if plain or asked.is_known is not None or asked.settings.strata > 1:
             super().refresh(asked)
         else:
             self.refresh_compiled(asked, self.learner_of(asked.model))

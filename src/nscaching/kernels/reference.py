@@ -15,6 +15,7 @@ from nscaching.kernels.learner import AutogradLearner, Learner, OneVsAll
 from nscaching.kernels.optimizers import Learning
 from nscaching.kernels.softmax import SoftmaxLearner
 from nscaching.kernels.standing import Asked, Tile, stand_in_parts, tile_of
+from nscaching.kernels.strata import refresh_strata
 from nscaching.models import Model, plain_distances
 from nscaching.settings import CacheSettings
 
@@ -175,6 +176,9 @@ class Kernels:
         every path draws the same entity from the third place, say. Where fewer than N1 candidates
         remain, they are taken again in turn, in any order.
         """
+        if asked.settings.strata > 1:
+            refresh_strata(asked)
+            return
         model, settings = asked.model, asked.settings
         for cache, key in zip(asked.sides, asked.keys, strict=True):
             key = key[key >= 0].unique()

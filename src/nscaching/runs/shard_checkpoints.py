@@ -29,7 +29,7 @@ from nscaching.runs.checkpoints import CHECKPOINTS, KEPT, SHARDED
 from nscaching.sharded.tables import is_sharded
 
 if TYPE_CHECKING:
-    from nscaching.sharded.shards import Shards
+    from nscaching.kernels.shards import Shards
     from nscaching.sharded.world import World
 
 FORMAT = "1"

@@ -59,6 +59,7 @@ class NegativeCache:
         side: SideRule = "bernoulli",
         refresh_side: Literal["both", "drawn"] = "both",
         filter_known: bool = False,
+        strata: int = 0,
         memory: str | None = None,
         new_rows: NewRows | None = None,
         device: torch.device | str | None = None,
@@ -76,6 +77,7 @@ class NegativeCache:
         - ``side``: head or tail by tph / (tph + hpt) of the relation, or by a fair coin.
         - ``refresh_side``: both rows of a triple, or the row of the last ``sample`` only.
         - ``filter_known``: no training triple becomes a negative.
+        - ``strata``: shards of the entities, of which a refresh of a query visits one; 0: none.
         - ``memory``: a budget such as "8GiB" or "25%", within which queries share rows.
         - ``new_rows``: makes the rows elsewhere than on the device, as ``samplers/places.py`` does.
         - ``device``: where the cache lives; by default, where ``triples`` are.
@@ -83,7 +85,7 @@ class NegativeCache:
         """
         settings = CacheSettings(
             n1, n2, draw, refresh, temperature, refresh_side=refresh_side, candidates=candidates,
-            shared_candidates=shared_candidates, candidate_rows=candidate_rows,
+            shared_candidates=shared_candidates, candidate_rows=candidate_rows, strata=strata,
         )  # fmt: skip
         _check(settings, num_entities, side)
         if device is None:

@@ -10,6 +10,7 @@ from nscaching.data.graph import KnowledgeGraph
 from nscaching.errors import UserError, flag
 from nscaching.kernels import Batch, Negatives, Rivals
 from nscaching.kernels.nearby import Nearby
+from nscaching.kernels.shards import BLOCKS
 from nscaching.models import Model
 from nscaching.samplers.base import SAMPLERS, Sampler
 from nscaching.samplers.cache import NegativeCache
@@ -48,6 +49,11 @@ class NSCaching(Sampler):
             )
         settings = dataclasses.asdict(config.cache)
         del settings["lazy"]  # of this sampler: the cache is refreshed when it is told to
+        del settings["exchange"]  # of several processes
+        if softmax:  # which refreshes by its own scores
+            settings["strata"] = 0
+        else:
+            check_strata(config.cache, entities)
         near = settings.pop("near")
         if near and softmax:
             self.nearby = Nearby.of(graph.train_index, entities, near, self.device)
@@ -116,6 +122,15 @@ class NSCaching(Sampler):
             self.cache.wait()
         rows = {} if self.cache is None else self.cache.rows
         return {f"{side.value}_cache": ids for side, ids in rows.items()}
+
+
+def check_strata(settings: CacheSettings, entities: int) -> None:
+    """Refuse strata that do not divide a row, or that have fewer entities than slots."""
+    strata, n1 = settings.strata, settings.n1
+    most = min(BLOCKS, entities // max(1, n1))
+    if strata > 1 and (n1 % strata or strata > most):
+        why = f"{flag('n1')} {n1} is no multiple of it" if n1 % strata else f"at most {most} here"
+        raise UserError(f"{flag('strata')} {strata}: {why}")
 
 
 PLACES = {"host": "in host memory", "disk": "in a file on the disk"}

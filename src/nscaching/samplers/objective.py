@@ -62,7 +62,7 @@ OF_SOFTMAX: dict[str, tuple[object, tuple[Objective, ...]]] = {
 
 OF_SINGLE_NEGATIVES = {
     "margin", "n2", "draw", "side", "refresh_side", "shared_candidates", "candidate_rows",
-    "adversarial",
+    "adversarial", "exchange", "strata",
 }  # fmt: skip
 OF_CACHES, OF_GENERATORS = (set(get_type_hints(kind)) for kind in GROUPS.values())
 

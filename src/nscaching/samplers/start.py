@@ -8,6 +8,8 @@ from torch import Tensor
 
 from nscaching.data.index import Side
 from nscaching.kernels import CacheAccess
+from nscaching.kernels.shards import Shards
+from nscaching.kernels.strata import spread
 from nscaching.samplers.draws import Draws, Progress
 
 # The start fills this many rows at once and redraws excluded entities this often; rows that still
@@ -38,7 +40,13 @@ def fill(
 
 def random_rows(side: Side, key: Tensor, n1: int, draws: Draws, asked: CacheAccess) -> Tensor:
     """Draw entities [n, N1] that may be cached for each key [n]."""
-    entities = draws.random_entities(len(key), n1)
+    strata = asked.settings.strata
+
+    def draw() -> Tensor:
+        drawn = draws.random_entities(len(key), n1)
+        return spread(drawn, Shards(draws.entities, strata, 0)) if strata > 1 else drawn
+
+    entities = draw()
     rows = torch.arange(len(key), device=key.device)  # those that may have an excluded entity
     for redraw in range(FILL_ROUNDS + 1):
         excluded = asked.excluded(side, key[rows], entities[rows])
@@ -47,7 +55,7 @@ def random_rows(side: Side, key: Tensor, n1: int, draws: Draws, asked: CacheAcce
         left = excluded.any(1)
         rows, excluded = rows[left], excluded[left]
         if redraw < FILL_ROUNDS:
-            fresh = draws.random_entities(*entities.shape)[rows]
+            fresh = draw()[rows]
             entities[rows] = torch.where(excluded, fresh, entities[rows])
     entities[rows] = draws.choose_entities(side, key[rows], n1, asked.is_known is not None)
     return entities

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from nscaching.data.index import AnswerIndex, Side
 from nscaching.kernels import Batch, CacheAccess, CacheSide, Kernels, Negatives
+from nscaching.kernels.shards import Shards
 from nscaching.models import Model
 from nscaching.samplers.draws import Draws, Progress
 from nscaching.samplers.start import FILL_ROWS, random_rows
 from nscaching.settings import CacheSettings
-from nscaching.sharded.shards import Shards
 from nscaching.sharded.world import World
 
 PLAIN = Kernels()  # which take scores from anywhere

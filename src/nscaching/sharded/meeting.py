@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from nscaching.kernels.shards import Shards
 from nscaching.models import Model
-from nscaching.sharded.shards import Shards
 from nscaching.sharded.world import World
 
 

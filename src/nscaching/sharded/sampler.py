@@ -14,7 +14,7 @@ from nscaching.kernels import Batch, Negatives, Rivals, State
 from nscaching.kernels.nearby import Nearby
 from nscaching.models import Form, Model
 from nscaching.samplers import SAMPLERS, Sampler
-from nscaching.samplers.cached import NSCaching
+from nscaching.samplers.cached import NSCaching, check_strata
 from nscaching.samplers.draws import Draws
 from nscaching.samplers.fixed import Uniform
 from nscaching.sharded.cache import CacheShard
@@ -96,8 +96,10 @@ class ShardSampler(Sampler):
         )  # fmt: skip
         softmax, near = config.objective == "softmax", config.cache.near
         if config.cache.n1:
+            settings = dataclasses.replace(config.cache, strata=0) if softmax else config.cache
+            check_strata(settings, self.entities)
             self.cache = CacheShard(
-                graph.train_index, len(graph.relations), config.cache, draws, self.meeting.shards,
+                graph.train_index, len(graph.relations), settings, draws, self.meeting.shards,
                 softmax, self.progress,
             )  # fmt: skip
             if softmax and near:

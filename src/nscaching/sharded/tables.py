@@ -9,9 +9,9 @@ from torch import Generator, Tensor
 
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
+from nscaching.kernels.shards import Shards
 from nscaching.models import MODELS, Model
 from nscaching.models.arithmetic import PIECE, start_uniformly
-from nscaching.sharded.shards import Shards
 from nscaching.sharded.world import World
 
 

@@ -11,13 +11,13 @@ from torch import Tensor
 from nscaching.data.index import Side
 from nscaching.evaluation.ranks import Ranks
 from nscaching.kernels.learner import Learner
+from nscaching.kernels.shards import Shards
 from nscaching.models import Model
 from nscaching.runs.folder import Record
 from nscaching.sharded.learner import ShardLearner
 from nscaching.sharded.meeting import Meeting
 from nscaching.sharded.ranking import ShardQueries, rank_in_shards
 from nscaching.sharded.sampler import ShardSampler
-from nscaching.sharded.shards import Shards
 from nscaching.sharded.tables import gather, new_model, take_own
 from nscaching.sharded.world import World
 from nscaching.training.best import Best

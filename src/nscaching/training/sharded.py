@@ -49,6 +49,7 @@ def train_in_shards(
     """
     folder, listener = RunFolder(out), listener or Listener()
     check_shardable(config, MODELS.get(config.model).form)
+    config = _with_strata(world, config)
     _check_alike(world, graph, config)
     with ExitStack() as held, torch_settings(config.threads):
         held.callback(folder.release)
@@ -90,6 +91,7 @@ def resume_in_shards(
         before = before.changed(epochs=epochs or before.epochs)
         config = before.changed(**{n: v for n, v in place_now.items() if v is not None})
         check_shardable(config, MODELS.get(config.model).form)
+        _with_strata(world, config)
         held.enter_context(torch_settings(config.threads))
         record, graph = read_record(folder.path / CONFIG), folder.read_graph(source)
         _check_alike(world, graph, config)
@@ -120,6 +122,17 @@ def _finish(world: World, recorder: ShardRecorder, trainer: ShardTrainer) -> Run
     listener.announce(trainer.plan())
     run = recorder.finish()
     return run if world.leads else None
+
+
+def _with_strata(world: World, config: TrainConfig) -> TrainConfig:
+    """Return the settings with as many strata as there are processes, if nobody says how many."""
+    strata = config.cache.strata
+    if config.cache.exchange == "scores":
+        return config
+    if strata % world.size:
+        few = f"no multiple of the {world.size} processes"
+        raise UserError(f"{flag('strata')} {strata}: {few}")
+    return config.changed(strata=strata or world.size)
 
 
 def _check_alike(world: World, graph: KnowledgeGraph, config: TrainConfig) -> None:

@@ -70,6 +70,15 @@ class Shards:
         whole, rest = divmod(self.entities, self.blocks)
         return block * whole + block.clamp(max=rest) + within - first
 
+    def entity_at(self, position: Tensor) -> Tensor:
+        """Return the entities whose rows are at some positions among all rows."""
+        whole, rest = divmod(self.entities, self.blocks)
+        longer = rest * (whole + 1)  # positions of blocks that have one row more
+        behind = rest + (position - longer) // whole
+        block = torch.where(position < longer, position // (whole + 1), behind)
+        within = position - block * whole - block.clamp(max=rest)
+        return within * self.blocks + block
+
     @cached_property
     def _firsts(self) -> Tensor:
         return torch.tensor([self.start(rank) for rank in range(self.ranks)])

@@ -14,8 +14,9 @@ from torch.profiler import ProfilerActivity, profile
 from helpers import all_triples, graphs, new_model, random_graph
 from nscaching import UserError
 from nscaching.data.index import Side
-from nscaching.evaluation.ranking import SCORE_BYTES, Queries, chunk_size, evaluate, rank
+from nscaching.evaluation.ranking import Queries, chunk_size, evaluate, rank
 from nscaching.evaluation.ranks import METRICS, metrics
+from nscaching.kernels.standing import SCORE_BYTES
 from nscaching.models import MODELS
 
 plenty = settings(derandomize=True, deadline=None, max_examples=50)

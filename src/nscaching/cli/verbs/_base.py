@@ -23,6 +23,13 @@ Where = Annotated[
 ]
 RunPath = Annotated[Positional[Path], arg(metavar="RUN", help="A run folder.")]
 RunPaths = Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN", help="Run folders.")]
+Memory = Annotated[
+    str,
+    arg(
+        help="Memory for reading tables, such as 4GiB: what needs more is read through DuckDB, and "
+        "its\narrays are kept. Empty: no limit."
+    ),
+]
 Json = Annotated[bool, arg(help="Print JSON on standard output instead of a table.")]
 Csv = Annotated[bool, arg(help="Print CSV on standard output instead of a table, with all digits.")]
 Trust = Annotated[

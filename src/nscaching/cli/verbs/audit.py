@@ -8,7 +8,7 @@ from tyro.conf import Positional, arg
 
 from nscaching.cli.rows import print_csv
 from nscaching.cli.tables import cells, note, print_json, print_table, say
-from nscaching.cli.verbs._base import Csv, Json, Where, one_form
+from nscaching.cli.verbs._base import Csv, Json, Memory, Where, one_form
 from nscaching.cli.verbs.predict import named
 from nscaching.errors import UserError, user_path
 
@@ -52,9 +52,7 @@ class Audit:
     """Seed by which a single file is split 90/5/5."""
     literals: bool = False
     """Use the literals of RDF files as entities; else triples with a literal are left out."""
-    memory: str = ""
-    """Memory for reading tables, such as 4GiB: what needs more is read through DuckDB, and its
-    arrays are kept. Empty: no limit."""
+    memory: Memory = ""
     json: Json = False
     csv: Csv = False
 
@@ -121,9 +119,7 @@ class Relations:
     """
 
     where: WhereOrRun
-    memory: str = ""
-    """Memory for reading tables, such as 4GiB: what needs more is read through DuckDB, and its
-    arrays are kept. Empty: no limit."""
+    memory: Memory = ""
     json: Json = False
     csv: Csv = False
 
@@ -168,9 +164,7 @@ class Entities:
     pattern: Pattern = ""
     top: int = 20
     """How many."""
-    memory: str = ""
-    """Memory for reading tables, such as 4GiB: what needs more is read through DuckDB, and its
-    arrays are kept. Empty: no limit."""
+    memory: Memory = ""
     json: Json = False
     csv: Csv = False
 

@@ -231,10 +231,10 @@ def test_indices_are_bounded():
     trainer.rank("valid", 1)
     trainer.rank("test", 1)
     queries = list(trainer.queries.values())
-    assert all(q.sides[Side.HEAD].second is q.sides[Side.TAIL].second for q in queries)
-    shared = [(q.order, q.sides[Side.HEAD].second) for q in queries]
+    assert all(q.sides[Side.HEAD].relation is q.sides[Side.TAIL].relation for q in queries)
+    shared = [(q.order, q.sides[Side.HEAD].relation) for q in queries]
     asked = [a for q in queries for a in q.sides.values()]
-    own = [(a.first, a.answer, a.known.start, a.known.end) for a in asked]
+    own = [(a.anchor, a.answer, a.known.start, a.known.end) for a in asked]
     assert found["ranked triples"] == size(shared, own)
 
 

@@ -11,7 +11,7 @@ from nscaching.data.checks import SPLITS, check_splits
 from nscaching.data.index import Ids
 from nscaching.data.ingest.numbering import LIBRARY, Numbering, library
 from nscaching.data.ingest.reading import Reader
-from nscaching.data.ingest.store import Kept, Store, identity, write_graph, write_names
+from nscaching.data.ingest.store import Kept, Said, Store, identity, write_graph, write_names
 from nscaching.data.mapped_names import MappedNames
 from nscaching.data.names import unknown_name
 from nscaching.data.readers.blocks import Progress, stepping
@@ -24,7 +24,6 @@ PACKED = 6  # bytes of a table for a byte of a .gz
 OF_DUCKDB, OF_CHUNK = 2, 4  # shares of the budget: for DuckDB, and for the names of a chunk
 LEAST = 256 << 20  # bytes: with less DuckDB does not work
 
-Said = Callable[[str], None]
 Splitting = Callable[[Ids, list[str], dict[str, int]], dict[str, Ids]]
 """Splits the triples of a single file; adds to notes and to repeats."""
 

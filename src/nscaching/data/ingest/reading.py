@@ -15,7 +15,7 @@ import numpy as np
 from nscaching.data.index import ROWS, Ids
 from nscaching.data.ingest.numbering import Numbering
 from nscaching.data.readers.blocks import Progress
-from nscaching.data.readers.name_table import BulkNames, NameTable, bounds_of
+from nscaching.data.readers.name_table import END, BulkNames, NameTable, by_bulk
 from nscaching.data.readers.table import triple_names
 from nscaching.errors import UserError
 from nscaching.files import writing
@@ -69,14 +69,9 @@ class Reader:
         self.relations.flush()
 
     def _number(self, piece: bytes) -> Ids:
-        data, begin, end = bounds_of(piece)
-        if self.names.count and self.names.needs(len(end)) > self.memory:
+        if self.names.count and self.names.needs(piece.count(END.encode())) > self.memory:
             self._end_chunk()
-        begin, end = begin.reshape(-1, 3), end.reshape(-1, 3)
-        ids = np.empty((len(end), 3), np.int32)
-        ids[:, 1] = self.relations.number(data, begin[:, 1].copy(), end[:, 1].copy())
-        places = begin[:, ::2].reshape(-1), end[:, ::2].reshape(-1)
-        ids[:, ::2] = self.names.number(data, *places).reshape(-1, 2)
+        ids = by_bulk(piece, self.names, self.relations)
         self.read += len(ids)
         return ids
 

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers import TINY, all_triples, graph_of, graphs, new_model, random_graph
+from helpers import TINY, all_triples, graph_of, graphs, model_for, random_graph
 from nscaching import KnowledgeGraph, Run, UserError, train
 from nscaching.cli.main import main
 from nscaching.data import types
@@ -24,7 +24,7 @@ QUERIES = [(f"e{i}", f"r{i % 3}") for i in range(12)]
 
 
 def run_of(graph, name="TransE", seed=3):
-    return Run(graph, None, new_model(name, len(graph.entities), len(graph.relations), seed=seed))
+    return Run(graph, None, model_for(graph, name, seed=seed))
 
 
 def expected_answers(run, head, relation, tail, known, most_new):

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from torch.nn.functional import softplus
 
-from helpers import TINY, graph_of, graphs, new_model, random_graph
+from helpers import TINY, graph_of, graphs, model_for, new_model, random_graph
 from nscaching import KnowledgeGraph, Run, TrainConfig, UserError, train
 from nscaching.cli.main import main
 from nscaching.data.index import Side
@@ -33,7 +33,7 @@ FACTS = [
 
 
 def run_of(graph, name="ComplEx", **settings):
-    model = new_model(name, len(graph.entities), len(graph.relations), seed=1)
+    model = model_for(graph, name, seed=1)
     return Run(graph, TrainConfig.from_dict({**TINY, "model": name, **settings}), model)
 
 

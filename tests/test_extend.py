@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from helpers import TINY, new_model, random_graph
+from helpers import TINY, model_for, new_model, random_graph
 from nscaching import KnowledgeGraph, Run, TrainConfig, UserError, train
 from nscaching.cli.main import main
 from nscaching.data.readers.table import read_numbered
@@ -24,7 +24,7 @@ NEW = [("new", "r0", "e1"), ("e2", "r1", "new"), ("newer", "r2", "new"), ("new",
 
 def run_of(name="ComplEx", **settings):
     graph = random_graph()
-    model = new_model(name, len(graph.entities), len(graph.relations), seed=1)
+    model = model_for(graph, name, seed=1)
     return Run(graph, TrainConfig.from_dict({**TINY, "model": name, **settings}), model)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers import TINY, graph_of, graphs, new_model, random_graph
+from helpers import TINY, graph_of, graphs, model_for, new_model, random_graph
 from nscaching import Run, UserError, train
 from nscaching.cli.main import main
 from nscaching.data.index import Side
@@ -39,7 +39,7 @@ def place_of(rows, gap, answer):
 def test_ranks_are_the_places_in_predict(graph, filtered, name):
     if not len(graph.test):
         return
-    run = Run(graph, None, new_model(name, len(graph.entities), len(graph.relations), seed=5))
+    run = Run(graph, None, model_for(graph, name, seed=5))
     if not filtered:  # predict never shows a query as its own answer where it is no fact
         graph.train = np.concatenate(
             [graph.train, [[0, r, 0] for r in range(len(graph.relations))]]

@@ -1,6 +1,7 @@
 """A verb is a dataclass: its fields are the flags of the command line."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, get_type_hints
@@ -80,10 +81,7 @@ class AskRun(ABC):
             self.show(run, result)
 
     def print_plain(self, result: dict[str, Any]) -> bool:
-        """Print the answer for programs to read, if one asks; return whether one does."""
-        if self.json:
-            print_json(result)
-        return self.json
+        return print_plain(self.json, False, result, ())
 
     def load(self) -> Run:
         from nscaching.runs.run import Run
@@ -110,13 +108,20 @@ class AskTable(AskRun):
         super().run()
 
     def print_plain(self, result: dict[str, Any]) -> bool:
-        if self.csv:
-            print_csv(self.rows(result))
-        return self.csv or super().print_plain(result)
+        return print_plain(self.json, self.csv, result, self.rows(result) if self.csv else ())
 
     @abstractmethod
     def rows(self, result: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the answer as rows, a line of CSV each."""
+
+
+def print_plain(json: bool, csv: bool, whole: object, rows: Iterable[Mapping[str, Any]]) -> bool:
+    """Print an answer for programs to read, if one asks; return whether one does."""
+    if json:
+        print_json(whole)
+    elif csv:
+        print_csv(rows)
+    return json or csv
 
 
 def one_form(json: bool, csv: bool) -> None:

@@ -118,8 +118,8 @@ def free_path(path: Path) -> Path:
     return free
 
 
-def write_text(path: Path, text: str) -> None:
-    with replacing(path) as partial:
+def write_text(path: Path, text: str, shared: bool = False) -> None:
+    with replacing(path, shared=shared) as partial:
         partial.write_text(text, encoding="utf-8")
 
 

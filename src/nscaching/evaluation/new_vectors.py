@@ -43,8 +43,8 @@ def fit_new(
     graph: KnowledgeGraph,
     facts: Ids,
     new: int,
-    seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    seed: int,
+    progress: Callable[[int, int], None] | None,
 ) -> Model:
     """Return the model with ``new`` more entities, their vectors fitted to facts [n, 3].
 

@@ -237,6 +237,15 @@ def test_which_triples_the_graph_holds():
     assert graph.holds(every[:0]).tolist() == []
 
 
+def test_triples_of_more_keys_and_entities_than_32_bits_number():
+    ring = np.arange(50_000, dtype=np.int32)
+    train = np.stack([ring, np.zeros_like(ring), np.roll(ring, 1)], axis=1)
+    graph = graph_of(train, train[-3:])
+    assert graph.holds(train).all()
+    assert not graph.holds(train[:, ::-1]).any()
+    assert graph.audit().of_split("valid")["repeated"] == 3
+
+
 # Where they go.
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from nscaching.audit.overlaps import LEAST, PIECE, Flags, Overlaps, Progress, overlaps, pieces
-from nscaching.audit.splits import is_in, places
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Ids, Longs, Side
+from nscaching.data.sorting import counted_out, is_in, places
 from nscaching.evaluation.ranks import Ranks, metrics
 
 RULES = {
@@ -168,9 +168,8 @@ def _named(
         return codes[0], levels[0]
     entities, other = len(graph.entities), Side.HEAD if side is Side.TAIL else Side.TAIL
     first, size = repeat.offsets[asked], np.diff(repeat.offsets)[asked]
-    query = np.repeat(np.arange(len(asked)), size)
-    within = np.arange(len(query)) - np.repeat(np.cumsum(size) - size, size)
-    implication = first[query] + within
+    query, place = counted_out(size)
+    implication = first[query] + place
     for turned in (False, True):
         mine = repeat.turned[implication] == turned
         ask, rows = query[mine], implication[mine]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from nscaching.data.index import AnswerIndex, Longs, Side
-from nscaching.data.sorting import on_cores, slices
+from nscaching.data.sorting import counted_out, on_cores, slices
 from nscaching.errors import UserError, counted, flag
 from nscaching.units import read_budget
 
@@ -200,7 +200,7 @@ def _first_queries(codes: Longs, entities: int, rows: Longs) -> Longs:
     relation *= entities
     relation += anchor
     relation.sort()
-    within = np.arange(rows.sum()) - np.repeat(np.cumsum(rows) - rows, rows)
-    begin, size, count = (np.repeat(n, rows) for n in (np.cumsum(sizes) - sizes, sizes, rows))
-    first: Longs = relation[begin + within * size // np.maximum(count, 1)]
+    of, place = counted_out(rows)
+    begin = np.cumsum(sizes) - sizes
+    first: Longs = relation[begin[of] + place * sizes[of] // rows[of]]
     return first

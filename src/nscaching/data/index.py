@@ -35,6 +35,10 @@ class Side(enum.Enum):
     HEAD = "head"
     TAIL = "tail"
 
+    @property
+    def other(self) -> Side:
+        return Side.TAIL if self is Side.HEAD else Side.HEAD
+
     def query(self, head: Column, tail: Column) -> tuple[Column, Column]:
         """Return (anchor, answer): the given entity, then the entity asked for."""
         return (tail, head) if self is Side.HEAD else (head, tail)

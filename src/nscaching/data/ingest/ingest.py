@@ -67,6 +67,7 @@ def ingest(
 ) -> Kept:
     """Return the arrays of a graph, made now, and said ``why``, or kept from an earlier start."""
     store = Store(data.name, data.where, data.split_seed)
+    report = progress or (lambda what, done, of: None)
     with store.locked(say):
         made_from = identity(data.files(), data.split_seed)
         if kept := store.find(made_from, say):
@@ -76,10 +77,10 @@ def ingest(
         with store.making(say) as folder:
             work = folder / "work"
             work.mkdir()
-            kept = _make(data, memory, split, progress, work)
+            kept = _make(data, memory, split, report, work)
             if identity(data.files(), data.split_seed) != made_from:
                 raise UserError(f"{data.where} changed while it was read: read it again")
-            write_graph(folder, kept, made_from, progress)
+            write_graph(folder, kept, made_from, report)
             del kept  # which maps files of ``work``
             shutil.rmtree(work)
         kept = store.find(made_from, say)
@@ -87,7 +88,7 @@ def ingest(
     return kept
 
 
-def _make(data: Data, memory: int, split: Splitting, progress: Progress | None, work: Path) -> Kept:
+def _make(data: Data, memory: int, split: Splitting, progress: Progress, work: Path) -> Kept:
     notes: list[str] = []
     repeats: dict[str, int] = {}
     numbering = Numbering(work, memory // OF_DUCKDB, progress)

@@ -61,7 +61,7 @@ def library() -> Any:  # noqa: ANN401
 class Numbering:
     """Names given in any number, with repeats → their numbers in the order of first occurrence."""
 
-    def __init__(self, folder: Path, memory: int, progress: Progress | None) -> None:
+    def __init__(self, folder: Path, memory: int, progress: Progress) -> None:
         self.folder, self.memory, self.progress = folder, memory, progress
         self.given = 0  # names so far, with repeats
         threads = max(1, min(os.cpu_count() or 1, memory // OF_A_THREAD))
@@ -121,8 +121,7 @@ class Numbering:
         """Yield the names by number in pieces, each name ended by END."""
         done = 0
         for part in self._rows("names", "name", 0, self.count):
-            if self.progress is not None:
-                self.progress("writing names", done, self.count)
+            self.progress("writing names", done, self.count)
             done += len(part["name"])
             yield (END.join(part["name"]) + END).encode()
 
@@ -140,15 +139,14 @@ class Numbering:
 
     def _watched(self, what: str, query: str) -> None:
         """Run a query, and report how far it is."""
-        if self.progress is not None:
-            self.progress(what, 0, 1000)
+        self.progress(what, 0, 1000)
         with ThreadPoolExecutor(1) as pool:
             work = pool.submit(self.base.execute, query)
             try:
                 while not work.done():
                     wait([work], POLL)
                     done = self.base.query_progress()
-                    if self.progress is not None and 0 <= done <= 100:
+                    if 0 <= done <= 100:
                         self.progress(what, round(10 * done), 1000)
             finally:
                 while not work.done():  # such as by Ctrl-C

@@ -58,7 +58,7 @@ class Reader:
         self.relations = BulkNames(NameTable())
         self.read = 0  # rows
 
-    def read_all(self, files: Iterable[Path], notes: list[str], progress: Progress | None) -> None:
+    def read_all(self, files: Iterable[Path], notes: list[str], progress: Progress) -> None:
         with writing(self.rows.path), self.rows.path.open("wb") as out:
             for path in files:
                 for piece in triple_names(path, notes, progress):
@@ -86,7 +86,7 @@ class Reader:
         self.rows.chunks.append(Chunk(self.read, first))
         self.names = BulkNames(NameTable())
 
-    def renumber(self, progress: Progress | None) -> None:
+    def renumber(self, progress: Progress) -> None:
         """Give the rows the ids of the whole graph, in place."""
         path, begin = self.rows.path, 0
         firsts = [chunk.first for chunk in self.rows.chunks[1:]] + [self.numbering.given]
@@ -101,5 +101,4 @@ class Reader:
                     file.seek(3 * INT * begin)
                     file.write(rows.data)
                     begin += count
-                    if progress is not None:
-                        progress("writing ids", begin, self.read)
+                    progress("writing ids", begin, self.read)

@@ -158,15 +158,12 @@ def write_names(folder: Path, texts: Iterable[bytes], order: Iterable[Ids]) -> M
     return _map_names(folder)
 
 
-def write_graph(
-    folder: Path, kept: Kept, made_from: dict[str, Any], progress: Progress | None
-) -> None:
+def write_graph(folder: Path, kept: Kept, made_from: dict[str, Any], progress: Progress) -> None:
     """Write everything but the names of entities, which the folder has."""
     arrays = kept.splits | {f"{split}{FALSE}": rows for split, rows in kept.labelled.items()}
     done, size = 0, sum(rows.nbytes for rows in arrays.values())
     for name, rows in arrays.items():
-        if progress is not None:
-            progress("keeping arrays", done, max(1, size))
+        progress("keeping arrays", done, max(1, size))
         _write_array(folder / f"{name}.npy", rows)
         done += rows.nbytes
     about = {name: getattr(kept, name) for name in TOLD}

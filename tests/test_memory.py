@@ -438,11 +438,10 @@ def test_the_disk_is_looked_at_too(small, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_dry_run(capsys, tmp_path, monkeypatch, small):
+def test_a_dry_run(ask, capsys, tmp_path, monkeypatch, small):
     monkeypatch.chdir(tmp_path)
     words = ["train", "world", "--dry-run", "--device", "cpu"]
-    main([*words, "--json"])
-    found = json.loads(capsys.readouterr().out)
+    found = ask(*words)
     assert found["fits"]
     assert set(found["places"]["memory"]) == {"needs", "available"}
     caches = [item["bytes"] for item in found["items"] if item["what"].startswith("caches")]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -93,7 +91,7 @@ def test_what_it_goes_with():
         run.evaluate(task="relations", typed=True)
 
 
-def test_the_verb_shows_it_beside(tmp_path, capsys):
+def test_the_verb_shows_it_beside(tmp_path, ask, capsys):
     run = train(random_graph(), out=tmp_path / "run", **TINY)
     main(["evaluate", str(run.path), "--typed", "--device", "cpu"])
     table = capsys.readouterr().out
@@ -101,5 +99,4 @@ def test_the_verb_shows_it_beside(tmp_path, capsys):
     row = next(line for line in table.splitlines() if line.strip().startswith("all, by type"))
     assert f"{expected['mrr']:.4f}" in row
     assert f"{expected['outside']} of 16 answers are not among them" in table
-    main(["evaluate", str(run.path), "--typed", "--device", "cpu", "--json"])
-    assert json.loads(capsys.readouterr().out)["typed"] == expected
+    assert ask("evaluate", str(run.path), "--typed", "--device", "cpu")["typed"] == expected

@@ -5,17 +5,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from nscaching.data import datasets
 from nscaching.data.checks import CheckedSplits
 from nscaching.data.frames import number_splits, read_columns
-from nscaching.data.graph import SPLITS, KnowledgeGraph, Labelled, Source
+from nscaching.data.graph import SPLITS, KnowledgeGraph, Source
 from nscaching.data.index import Ids
 from nscaching.data.ingest.ingest import Data, ingest, reason_to_ingest
 from nscaching.data.ingest.store import Said
 from nscaching.data.mapped_names import MappedNames
-from nscaching.data.negatives import read_named, read_negatives
+from nscaching.data.negatives import all_false, read_named, read_negatives
 from nscaching.data.readers.blocks import Progress
 from nscaching.data.readers.name_table import NameTable
 from nscaching.data.readers.openke import read_openke_ids, read_openke_labelled, read_openke_names
@@ -182,8 +180,7 @@ def _ingested(
     given = data.splits if len(data.splits) > 1 else SPLITS
     checked = CheckedSplits(kept.splits, kept.checked)
     labelled = {
-        split: Labelled(rows, np.zeros(len(rows), dtype=bool), data.negatives[split].name)
-        for split, rows in kept.labelled.items()
+        split: all_false(rows, data.negatives[split]) for split, rows in kept.labelled.items()
     }
     parts = {"entities": kept.entities, "relations": kept.relations, "checked": checked}
     parts |= {"splits": {split: kept.splits[split] for split in given}, "labelled": labelled}

@@ -14,6 +14,7 @@ from nscaching.data.ingest.reading import Reader
 from nscaching.data.ingest.store import Kept, Said, Store, identity, write_graph, write_names
 from nscaching.data.mapped_names import MappedNames
 from nscaching.data.names import unknown_name
+from nscaching.data.negatives import COLUMNS, unknown_in
 from nscaching.data.readers.blocks import Progress, stepping
 from nscaching.data.readers.table import line_naming
 from nscaching.errors import UserError, flag
@@ -124,14 +125,11 @@ def _check_known(
     for split, rows in labelled.items():
         path, sizes = data.negatives[split], _sizes([rows])
         new = [max(0, size - before) for size, before in zip(sizes, known, strict=True)]
-        for kind, columns, place in (("entity", (0, 2), 0), ("relation", (1,), 1)):
+        for place, (kind, columns) in enumerate(COLUMNS.items()):
             if new[place]:
                 name = names[place][known[place]]
-                line = line_naming(path, name, columns)
-                where = f"{path}:{line}" if line else str(path)
-                more = f"; {sum(new) - 1:,} more of its names are unknown" if sum(new) > 1 else ""
                 error = unknown_name(kind, name, names[place], known[place])
-                raise UserError(f"{where}: {error}{more}")
+                raise unknown_in(path, line_naming(path, name, columns), error, sum(new))
 
 
 def _sizes(parts: Iterable[Ids]) -> tuple[int, int]:

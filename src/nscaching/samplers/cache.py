@@ -11,13 +11,7 @@ from nscaching.data.index import AnswerIndex, Side, answer_index
 from nscaching.errors import UserError
 from nscaching.kernels import Batch, CacheAccess, CacheSide, Kernels, Negatives, choose_kernels
 from nscaching.models import Model
-from nscaching.samplers.arguments import (
-    LongArray,
-    Triples,
-    as_ids,
-    as_triples,
-    check_settings,
-)
+from nscaching.samplers.arguments import LongArray, Triples, as_ids, as_triples, check_settings
 from nscaching.samplers.batch_rows import BatchRows
 from nscaching.samplers.draws import Draws, Progress, SideRule
 from nscaching.samplers.keys import Keys

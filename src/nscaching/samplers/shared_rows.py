@@ -68,11 +68,7 @@ class SharedRows:
 
 
 def rows_of_budget(
-    budget: str,
-    index: Mapping[Side, AnswerIndex],
-    n1: int,
-    entities: int,
-    device: torch.device,
+    budget: str, index: Mapping[Side, AnswerIndex], n1: int, entities: int, device: torch.device
 ) -> dict[Side, SharedRows]:
     """Return the rows of all queries within a budget; an empty dictionary: each has its own."""
     keys = sum(map(len, index.values()))

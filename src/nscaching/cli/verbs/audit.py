@@ -19,8 +19,7 @@ WhereOrRun = Annotated[
     arg(metavar="WHERE", help="A known data set, a folder, a file, or a run folder."),
 ]
 Pattern = Annotated[
-    Positional[str],
-    arg(metavar="PATTERN", help="Part of a name or label; with * or ?, all of it."),
+    Positional[str], arg(metavar="PATTERN", help="Part of a name or label; with * or ?, all of it.")
 ]
 
 

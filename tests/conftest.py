@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -36,6 +37,19 @@ def _compiled(tmp_path_factory):
     from compiled import compile_together  # here: whoever only hands out tests needs no torch
 
     compile_together(tmp_path_factory.getbasetemp().parent)
+
+
+@pytest.fixture
+def ask(capsys):
+    """Return a function that runs the command line and returns its JSON."""
+    from nscaching.cli.main import main  # here: whoever only hands out tests needs no torch
+
+    def run(*words):
+        capsys.readouterr()
+        main([*map(str, words), "--json"])
+        return json.loads(capsys.readouterr().out)
+
+    return run
 
 
 @pytest.fixture(scope="session")

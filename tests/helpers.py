@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gzip
 import importlib.util
 import itertools
 import os
@@ -93,6 +94,11 @@ def new_model(name, entities=9, relations=3, dim=4, norm=1, seed=0, dtype=torch.
             drawn = torch.rand(fixed.shape, generator=random)
             fixed.copy_(drawn < 0.7 if fixed.dtype == torch.bool else 0.5 + drawn)
     return model.to(dtype)
+
+
+def model_for(graph, name="DistMult", **options) -> Model:
+    """Make a model of the sizes of a graph."""
+    return new_model(name, len(graph.entities), len(graph.relations), **options)
 
 
 def new_sampler(graph, seed=0, kernels=None, **settings) -> Sampler:
@@ -261,6 +267,19 @@ def for_twins(examples, **arguments):
         return run
 
     return decorate
+
+
+def written(folder, name, text):
+    """Write text or bytes to a file, packed if the name says so."""
+    data = text if isinstance(text, bytes) else text.encode()
+    path = folder / name
+    path.write_bytes(gzip.compress(data) if name.lower().endswith(".gz") else data)
+    return path
+
+
+def epochs_of(run):
+    """Return the records of a run that are of epochs, not of rankings."""
+    return [record for record in run.history if "split" not in record]
 
 
 def random_steps(model, sizes, seed=0, untouched=0):

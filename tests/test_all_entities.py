@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from helpers import TINY, batch_of, new_model, random_graph
+from helpers import TINY, batch_of, model_for, random_graph
 from nscaching import TrainConfig
 from nscaching.data.index import Side
 from nscaching.kernels import KVsAll, Learning, OneVsAll
@@ -18,7 +18,7 @@ models = pytest.mark.parametrize("name", MODELS.names())
 
 
 def model_of(name):
-    return new_model(name, len(GRAPH.entities), len(GRAPH.relations)).double()
+    return model_for(GRAPH, name).double()
 
 
 def all_scores(model, side, h, r, t):

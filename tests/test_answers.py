@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from unittest import mock
 
@@ -13,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers import TINY, all_triples, graph_of, graphs, new_model, random_graph
+from helpers import TINY, all_triples, graph_of, graphs, model_for, random_graph
 from nscaching import KnowledgeGraph, Run, UserError, train
 from nscaching.cli.main import main
 from nscaching.data import types
@@ -24,7 +23,7 @@ QUERIES = [(f"e{i}", f"r{i % 3}") for i in range(12)]
 
 
 def run_of(graph, name="TransE", seed=3):
-    return Run(graph, None, new_model(name, len(graph.entities), len(graph.relations), seed=seed))
+    return Run(graph, None, model_for(graph, name, seed=seed))
 
 
 def expected_answers(run, head, relation, tail, known, most_new):
@@ -198,7 +197,7 @@ def test_wrong_triples():
             run_of(GRAPH).score(triples)
 
 
-def test_the_verb_marks_who_is_not_of_the_type(tmp_path, capsys):
+def test_the_verb_marks_who_is_not_of_the_type(tmp_path, ask, capsys):
     triples = [(0, 0, 1), (2, 0, 1), (2, 0, 3), (4, 0, 3), (3, 1, 0)]
     graph = graph_of(triples, entities=5, relations=2)
     run = train(graph, out=tmp_path / "run", **TINY)
@@ -212,8 +211,7 @@ def test_the_verb_marks_who_is_not_of_the_type(tmp_path, capsys):
     assert {name for name, last in names.items() if last == "other"} == {"e2", "e4"}
     assert lines[4] == ["other:", "never", "a", "tail", "of", "r0", "in", "training"]
     assert lines[5] == ["1", "known", "fact", "left", "out;", "--known", "mark", "shows", "it"]
-    main([*words, "--any", "--known", "mark", "--json"])
-    answers = json.loads(capsys.readouterr().out)["answers"]
+    answers = ask(*words, "--any", "--known", "mark")["answers"]
     assert {each["name"]: each["of_relation"] for each in answers} == {
         "e0": False, "e1": True, "e2": False, "e3": True, "e4": False,
     }  # fmt: skip

@@ -51,11 +51,6 @@ def call(capsys):
 
 
 @pytest.fixture
-def ask(call):
-    return lambda *words: json.loads(call(*words, "--json"))
-
-
-@pytest.fixture
 def fails(capsys):
     def run(*words):
         capsys.readouterr()

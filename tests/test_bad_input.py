@@ -481,7 +481,7 @@ def test_a_message_is_one_line_whatever_is_in_it(fails):
 # What is odd but no error.
 
 
-def test_repeats_and_unseen_names_are_said_once(here, capsys):
+def test_repeats_and_unseen_names_are_said_once(here, ask, capsys):
     for split, text in (("train", GOOD * 2), ("valid", "new\tr0\te1\n"), ("test", "e1\tq\te2\n")):
         (here / "folder" / f"{split}.tsv").write_text(text)
     main(["train", "folder", *TINY, "--out", "new", "--json"])
@@ -495,8 +495,7 @@ def test_repeats_and_unseen_names_are_said_once(here, capsys):
         "note: --n2 asks for negatives one by one; the default is a softmax",
     ]
     assert len(KnowledgeGraph.load("folder").entities) == 10
-    main(["evaluate", "new", "--json"])
-    assert list(json.loads(capsys.readouterr().out)["by_relation"]) == ["q"]
+    assert list(ask("evaluate", "new")["by_relation"]) == ["q"]
 
 
 def test_debug_shows_the_traceback():

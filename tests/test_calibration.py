@@ -27,11 +27,7 @@ from nscaching.evaluation.calibrate import (
 from nscaching.evaluation.calibration import Calibration, Sigmoid, logistic, logit
 from nscaching.evaluation.classify import classify, score_triples
 from nscaching.evaluation.labelled import labelled_triples
-from nscaching.evaluation.reliability import (
-    calibration_error,
-    evaluate_calibration,
-    reliability,
-)
+from nscaching.evaluation.reliability import calibration_error, evaluate_calibration, reliability
 
 plenty = settings(derandomize=True, deadline=None, max_examples=60)
 

@@ -204,9 +204,8 @@ def test_a_failure_loses_no_run(tmp_path, monkeypatch):
 # The command line and the report.
 
 
-def test_the_command_line_says_what_python_says(finished, capsys):
-    main(["evaluate", str(finished.path), "--task", "calibration", "--prior", "0.1", "--json"])
-    found = json.loads(capsys.readouterr().out)
+def test_the_command_line_says_what_python_says(finished, ask, capsys):
+    found = ask("evaluate", str(finished.path), "--task", "calibration", "--prior", "0.1")
     assert found == {
         "run": str(finished.path), **finished.evaluate(task="calibration", prior=0.1)
     }  # fmt: skip

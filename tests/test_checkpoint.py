@@ -25,15 +25,14 @@ from nscaching.runs import checkpoints as checkpoint
 from nscaching.runs.checkpoints import Checkpoints
 from nscaching.runs.folder import RunFolder
 from nscaching.training import recorder as recording
-from resuming import GRAPH, SETTINGS, Alarm, assert_same, stopped
+from resuming import GRAPH, SETTINGS, Alarm, assert_same, leave_out_pictures, stopped
 
 STATE = {"a": torch.arange(6.0).view(2, 3), "b.c": torch.tensor(7), "plain": [1, "ä"], "x": -1e9}
 
 
 @pytest.fixture(autouse=True)
 def _no_pictures(monkeypatch):
-    monkeypatch.setattr("nscaching.runs.run.plot_run", lambda run, path: None)
-    monkeypatch.setattr("nscaching.runs.run.Run.report", lambda run, **options: None)
+    leave_out_pictures(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +40,7 @@ def two(tmp_path_factory):
     """Make a run folder with two checkpoints, and the run that must come of it."""
     folder = tmp_path_factory.mktemp("two")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nscaching.runs.run.plot_run", lambda run, path: None)
-        patch.setattr("nscaching.runs.run.Run.report", lambda run, **options: None)
+        leave_out_pictures(patch)
         train(GRAPH, out=folder / "whole", **SETTINGS)
         stopped(folder / "run")
         with pytest.raises(Stopped):
@@ -235,11 +233,9 @@ def test_a_checkpoint_that_holds_the_best_parameters_itself(two, tmp_path, monke
     checkpoints = Checkpoints(path)
     state = checkpoints.newest(refuse)
     best = load_file(checkpoint.best_of(checkpoints.whole[-1]))
-    monkeypatch.setattr(checkpoint, "FORMAT", "1")
-    checkpoints.save(state | {f"best.{name}": tensor for name, tensor in best.items()})
-    monkeypatch.undo()
-    monkeypatch.setattr("nscaching.runs.run.plot_run", lambda run, path: None)
-    monkeypatch.setattr("nscaching.runs.run.Run.report", lambda run, **options: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "FORMAT", "1")
+        checkpoints.save(state | {f"best.{name}": tensor for name, tensor in best.items()})
     resume(path)
     assert_same(two / "whole", path)
 

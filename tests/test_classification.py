@@ -10,7 +10,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from helpers import all_triples, graph_of, graphs, new_model, random_graph
+from helpers import all_triples, graph_of, graphs, model_for, new_model, random_graph
 from nscaching import KnowledgeGraph, UserError
 from nscaching.data.graph import Labelled
 from nscaching.evaluation.classify import classify, fit_thresholds, score_triples
@@ -219,7 +219,7 @@ def test_what_cannot_be_classified():
 def test_files_of_the_benchmark(mirror, monkeypatch):
     monkeypatch.setenv("NSCACHING_MIRROR", str(mirror))
     graph = KnowledgeGraph.load("wn18rr")
-    model = new_model("TransE", len(graph.entities), len(graph.relations))
+    model = model_for(graph, "TransE")
     for split in ("valid", "test"):
         lines = (mirror / "openke" / "WN18RR" / f"{split}_neg.txt").read_text().splitlines()
         rows = [list(map(int, line.split())) for line in lines]

@@ -195,7 +195,7 @@ OTHER = {
     "adversarial": 0.5, "tail": 8,
     "scale": 2.0, "relation_weight": 0.5, "reciprocal": True,
     "cache_memory": "25%", "cache_place": "disk", "near": 4, "adagrad_start": 0.5,
-    "validate_candidates": 12,
+    "validate_candidates": 12, "exchange": "strata", "strata": 5,
 }  # fmt: skip
 """For every field a value that is not the default."""
 

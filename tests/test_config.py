@@ -19,7 +19,7 @@ from nscaching.settings import CacheSettings, GeneratorSettings
 
 AT_LEAST_ONE = ("dim", "epochs", "batch_size", "n2", "negatives", "tail")
 AT_LEAST_ZERO = (
-    "near", "validate_candidates", "lazy", "validate_every", "patience", "seed", "threads",
+    "near", "strata", "validate_candidates", "lazy", "validate_every", "patience", "seed", "threads",
 )  # fmt: skip
 POSITIVE = ("lr", "temperature", "generator_lr", "adversarial", "scale")
 NOT_NEGATIVE = ("adagrad_start", "margin", "penalty", "relation_weight", "entropy_bonus")
@@ -28,7 +28,7 @@ ORDER = [
     "objective", "tail", "scale", "relation_weight", "reciprocal", "margin", "penalty",
     "penalty_norm", "negatives", "n1", "n2", "draw", "refresh", "temperature", "lazy",
     "refresh_side", "shared_candidates", "candidate_rows", "near", "side", "candidates",
-    "cache_memory", "cache_place",
+    "cache_memory", "cache_place", "exchange", "strata",
     "generator", "generator_lr", "generator_pretrain", "entropy_bonus", "adversarial",
     "filter_known", "validate_every", "validate_candidates", "patience", "seed",
     "device", "kernels", "threads", "pretrain",

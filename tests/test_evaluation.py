@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile
 
-from helpers import all_triples, graphs, new_model, random_graph
+from helpers import all_triples, graphs, model_for, new_model, random_graph
 from nscaching import UserError
 from nscaching.data.index import Side
-from nscaching.evaluation.ranking import SCORE_BYTES, Queries, chunk_size, evaluate, rank
+from nscaching.evaluation.ranking import Queries, chunk_size, evaluate, rank
 from nscaching.evaluation.ranks import METRICS, metrics
+from nscaching.kernels.standing import SCORE_BYTES
 from nscaching.models import MODELS
 
 plenty = settings(derandomize=True, deadline=None, max_examples=50)
@@ -23,7 +24,7 @@ plenty = settings(derandomize=True, deadline=None, max_examples=50)
 
 def quantised(name, graph, seed):
     """Make a model whose scores are small whole numbers: exact, and often equal."""
-    model = new_model(name, len(graph.entities), len(graph.relations), dim=3)
+    model = model_for(graph, name, dim=3)
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for table in model.parameters():

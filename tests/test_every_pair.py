@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 
+from helpers import epochs_of
 from nscaching import KnowledgeGraph, Run
 from nscaching.cli import main as cli
 from nscaching.models import MODELS, build
@@ -45,7 +46,7 @@ def test_a_pair_trains(model, sampler, fifth, tmp_path, monkeypatch, capsys):
     cli.main(["train", str(data), *f"{names} {SMALL} --out run --json".split()])
     assert 0 < json.loads(capsys.readouterr().out)["test"]["mrr"] <= 1
     run = Run.load("run", "cpu")
-    epochs = [record for record in run.history if "split" not in record]
+    epochs = epochs_of(run)
     assert [record["epoch"] for record in epochs] == [1, 2]
     assert epochs[1]["loss"] < epochs[0]["loss"]
     rankings = [(r["split"], r["epoch"]) for r in run.history if "split" in r]

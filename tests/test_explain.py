@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from torch.nn.functional import softplus
 
-from helpers import TINY, graph_of, graphs, new_model, random_graph
+from helpers import TINY, graph_of, graphs, model_for, new_model, random_graph
 from nscaching import KnowledgeGraph, Run, TrainConfig, UserError, train
 from nscaching.cli.main import main
 from nscaching.data.index import Side
@@ -33,7 +33,7 @@ FACTS = [
 
 
 def run_of(graph, name="ComplEx", **settings):
-    model = new_model(name, len(graph.entities), len(graph.relations), seed=1)
+    model = model_for(graph, name, seed=1)
     return Run(graph, TrainConfig.from_dict({**TINY, "model": name, **settings}), model)
 
 
@@ -228,7 +228,7 @@ def test_a_model_with_other_parameters_is_refused():
         run.extend([("new", "r0", "e1")])
 
 
-def test_the_verb_explains_and_refuses(tmp_path, capsys):
+def test_the_verb_explains_and_refuses(tmp_path, ask, capsys):
     facts = [("\x1b[31mRed", "r", "Blue"), *(("Red", "r", f"x{i}") for i in range(3))]
     facts += [("\x1b[31mRed", "s", "Blue"), ("Red", "s", "x1")]
     graph = KnowledgeGraph.from_triples(facts, split_seed=None)
@@ -238,8 +238,7 @@ def test_the_verb_explains_and_refuses(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "not in the data" in shown
     assert "\x1b" not in shown
-    main(["explain", path, "--head", "Red", "--relation", "s", "--tail", "x1", "--json"])
-    found = json.loads(capsys.readouterr().out)
+    found = ask("explain", path, "--head", "Red", "--relation", "s", "--tail", "x1")
     assert found["known"] == "train"
     assert [step["relation"] for step in found["paths"][0]["steps"]] == ["r"]
     for words, message in (

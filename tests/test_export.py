@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import sys
 import time
@@ -206,7 +205,7 @@ def test_the_page_runs_as_it_stands(run, capsys):
 # The command line.
 
 
-def test_the_verb(run, capsys):
+def test_the_verb(run, ask, capsys):
     main(["export", str(run.path), "--to", "x.tsv"])
     out, err = capsys.readouterr()
     assert out == f"{len(AWKWARD)} entities and 3 relations: x.tsv, x.relations.tsv\n"
@@ -220,8 +219,7 @@ def test_the_verb(run, capsys):
             main(["export", str(run.path), "--to", "x.tsv"])
         assert stop.value.code == 2
         assert "exists already; choose another --to, or say --overwrite" in capsys.readouterr().err
-    main(["export", str(run.path), "--to", "x.tsv", "--overwrite", "--json"])
-    found = json.loads(capsys.readouterr().out)
+    found = ask("export", str(run.path), "--to", "x.tsv", "--overwrite")
     assert found["files"] == ["x.tsv", "x.relations.tsv"]
     assert (found["entities"], found["relations"]) == (len(AWKWARD), 3)
     assert Path("x.tsv").read_bytes() == before

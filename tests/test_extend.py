@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import torch
 
-from helpers import TINY, new_model, random_graph
+from helpers import TINY, model_for, new_model, random_graph
 from nscaching import KnowledgeGraph, Run, TrainConfig, UserError, train
 from nscaching.cli.main import main
 from nscaching.data.readers.table import read_numbered
@@ -24,7 +22,7 @@ NEW = [("new", "r0", "e1"), ("e2", "r1", "new"), ("newer", "r2", "new"), ("new",
 
 def run_of(name="ComplEx", **settings):
     graph = random_graph()
-    model = new_model(name, len(graph.entities), len(graph.relations), seed=1)
+    model = model_for(graph, name, seed=1)
     return Run(graph, TrainConfig.from_dict({**TINY, "model": name, **settings}), model)
 
 
@@ -166,7 +164,7 @@ def test_known_facts_are_named():
         run.extend(NEW, held_out=1)
 
 
-def test_the_verb_writes_a_new_folder(tmp_path, capsys):
+def test_the_verb_writes_a_new_folder(tmp_path, ask, capsys):
     graph = random_graph()
     run = train(graph, TrainConfig.from_dict(TINY))
     path = run.save(tmp_path / "run")
@@ -175,8 +173,7 @@ def test_the_verb_writes_a_new_folder(tmp_path, capsys):
     table.write_text("head,relation,tail\n" + "".join(f"{h},{r},{t}\n" for h, r, t in NEW))
     out = tmp_path / "more"
     words = ["extend", str(path), str(table), "--out", str(out)]
-    main([*words, "--json"])
-    found = json.loads(capsys.readouterr().out)
+    found = ask(*words)
     assert (found["facts"], found["new_entities"], found["from"]) == (4, 2, "run")
     assert {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()} == before
     loaded = Run.load(out)

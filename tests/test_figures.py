@@ -403,7 +403,7 @@ def test_unknown_kinds_and_no_runs(tmp_path):
 # What is written.
 
 
-def test_every_kind_is_written_from_the_command_line(tmp_path, capsys, monkeypatch):
+def test_every_kind_is_written_from_the_command_line(tmp_path, ask, monkeypatch):
     """The program writes PNG, SVG and CSV, names none of which it can be tricked by."""
     monkeypatch.chdir(tmp_path)
     names = [ODD.replace("\ud800", ""), *(f"e{i}" for i in range(1, 400))]
@@ -412,8 +412,7 @@ def test_every_kind_is_written_from_the_command_line(tmp_path, capsys, monkeypat
     watch(runs[0], [(names[0], "next_to", "e1")], [0, 40])
     watch(runs[1], [(names[0], "next_to", "e1")], [0, 40], margin=None)
     for kind in (kind for kind in KINDS if kind != "cache"):  # test_figure_cache.py has that
-        main(["figures", kind, *map(str, runs), "--json"])
-        said = json.loads(capsys.readouterr().out)
+        said = ask("figures", kind, *map(str, runs))
         assert said["files"] == [f"figures/{kind}.{end}" for end in ("png", "svg", "csv")]
         png, svg, data = (tmp_path / file for file in said["files"])
         assert png.read_bytes()[:4] == b"\x89PNG"

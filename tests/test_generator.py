@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import TINY, batch_of, goodness, graph_of, new_model, new_sampler, random_graph
+from helpers import TINY, batch_of, goodness, graph_of, model_for, new_sampler, random_graph
 from nscaching import TrainConfig, UserError, train
 from nscaching.data.index import Side
 from nscaching.models import MODELS
@@ -20,10 +20,6 @@ from nscaching.training.trainer import Trainer
 
 GRAPH = random_graph()
 both = pytest.mark.parametrize("sampler", ["kbgan", "igan"])
-
-
-def model_for(graph, name="DistMult"):
-    return new_model(name, len(graph.entities), len(graph.relations))
 
 
 def larger(network, seed=3):

@@ -24,7 +24,7 @@ from nscaching.audit.splits import FINDINGS
 from nscaching.data.graph import SPLITS
 from nscaching.data.index import Side
 from nscaching.evaluation.chunks import Chunks
-from nscaching.evaluation.ranking import Asked, rank_among
+from nscaching.evaluation.ranking import ask, rank_among
 from nscaching.evaluation.ranks import metrics
 
 plenty = settings(derandomize=True, deadline=None, max_examples=60)
@@ -135,7 +135,7 @@ def plain_ranks(graph, triples, side, rule, least):
             rows.append([order.index(each) for each in of_each])
         return torch.tensor(rows, dtype=torch.float32)
 
-    asked = Asked(anchors, relation, answers, graph.filter_index[side], "cpu")
+    asked = ask(anchors, relation, answers, graph.filter_index[side], "cpu")
     return rank_among(score, asked, Chunks(5))
 
 

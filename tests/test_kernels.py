@@ -21,6 +21,7 @@ from helpers import (
     batch_of,
     for_twins,
     goodness,
+    model_for,
     new_kernels,
     new_model,
     random_graph,
@@ -71,7 +72,7 @@ def test_bits_agree(twin):
 @pytest.mark.parametrize("count", [1, 3])
 def test_rewards_agree(twin, name, count):
     graph, random = random_graph(), torch.Generator().manual_seed(2)
-    model = new_model(name, len(graph.entities), len(graph.relations), seed=4)
+    model = model_for(graph, name, seed=4)
     batch = batch_of(graph, range(9))
     replace = torch.rand(9, generator=random) < 0.5
     entity = torch.randint(len(graph.entities), (9, count), generator=random)

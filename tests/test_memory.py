@@ -231,10 +231,10 @@ def test_indices_are_bounded():
     trainer.rank("valid", 1)
     trainer.rank("test", 1)
     queries = list(trainer.queries.values())
-    assert all(q.sides[Side.HEAD].second is q.sides[Side.TAIL].second for q in queries)
-    shared = [(q.order, q.sides[Side.HEAD].second) for q in queries]
+    assert all(q.sides[Side.HEAD].relation is q.sides[Side.TAIL].relation for q in queries)
+    shared = [(q.order, q.sides[Side.HEAD].relation) for q in queries]
     asked = [a for q in queries for a in q.sides.values()]
-    own = [(a.first, a.answer, a.known.start, a.known.end) for a in asked]
+    own = [(a.anchor, a.answer, a.known.start, a.known.end) for a in asked]
     assert found["ranked triples"] == size(shared, own)
 
 
@@ -438,11 +438,10 @@ def test_the_disk_is_looked_at_too(small, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_dry_run(capsys, tmp_path, monkeypatch, small):
+def test_a_dry_run(ask, capsys, tmp_path, monkeypatch, small):
     monkeypatch.chdir(tmp_path)
     words = ["train", "world", "--dry-run", "--device", "cpu"]
-    main([*words, "--json"])
-    found = json.loads(capsys.readouterr().out)
+    found = ask(*words)
     assert found["fits"]
     assert set(found["places"]["memory"]) == {"needs", "available"}
     caches = [item["bytes"] for item in found["items"] if item["what"].startswith("caches")]

@@ -13,8 +13,7 @@ from torch import nn
 from helpers import TINY, graph_of, new_model, random_graph
 from nscaching import TrainConfig, UserError
 from nscaching.data.index import Side
-from nscaching.models import MODELS, Model, finite
-from nscaching.models import base as _base
+from nscaching.models import MODELS, Model, arithmetic, finite
 from nscaching.models.arithmetic import start_in_pieces
 from nscaching.training.trainer import Trainer
 
@@ -251,7 +250,7 @@ def test_candidates_in_pieces(name, side, piece, monkeypatch):
     anchor, relation = torch.tensor([0, 8, 3, 0, 5]), torch.tensor([0, 2, 1, 1, 0])
     candidates = torch.randint(ENTITIES, (5, 6), generator=torch.Generator().manual_seed(0))
     expected = slow_scores(model, side, anchor, relation, candidates)
-    monkeypatch.setitem(_base.PIECE_BYTES, "cpu", piece)
+    monkeypatch.setitem(arithmetic.PIECE_BYTES, "cpu", piece)
     torch.testing.assert_close(model.score_candidates(side, anchor, relation, candidates), expected)
 
 
@@ -459,11 +458,11 @@ def test_turning_everything_changes_no_distance():
 
 @pytest.mark.parametrize("piece", [1, 100, 1 << 20])
 def test_sums_of_moduli_in_pieces(piece, monkeypatch):
-    monkeypatch.setitem(_base.PIECE_BYTES, "cpu", piece)
+    monkeypatch.setitem(arithmetic.PIECE_BYTES, "cpu", piece)
     query, rows = torch.randn(2, 4, 10).double(), torch.randn(2, 5, 10).double()
     number = query[..., :5] + 1j * query[..., 5:], rows[..., :5] + 1j * rows[..., 5:]
     expected = (number[0].unsqueeze(2) - number[1].unsqueeze(1)).abs().sum(-1)
-    torch.testing.assert_close(_base.plain_distances(query, rows, _base.MODULI), expected)
+    torch.testing.assert_close(arithmetic.plain_distances(query, rows, arithmetic.MODULI), expected)
 
 
 @pytest.mark.parametrize("name", ["RotatE", "TransR", "ManifoldE"])

@@ -107,14 +107,13 @@ def test_predict_needs_no_pytorch(folder, capsys):
     assert json.loads(done.stdout) == expected
 
 
-def test_a_run_without_its_calibration_predicts_the_same_probabilities(folder, tmp_path, capsys):
+def test_a_run_without_its_calibration_predicts_the_same_probabilities(folder, tmp_path, ask):
     copy = shutil.copytree(folder, tmp_path / "copy")
     (copy / "calibration.json").unlink()
     assert open_quickly(copy) is None
     answers = []
     for path in (folder, copy):
-        main(["predict", str(path), "--head", "e1", "--relation", "r1", "--json"])
-        answers.append(json.loads(capsys.readouterr().out)["answers"])
+        answers.append(ask("predict", str(path), "--head", "e1", "--relation", "r1")["answers"])
     expected, found = ([row["probability"] for row in rows] for rows in answers)
     assert found == pytest.approx(expected, abs=1e-5)
 

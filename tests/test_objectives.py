@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from helpers import TINY, batch_of, new_model, random_graph
+from helpers import TINY, batch_of, model_for, new_model, random_graph
 from nscaching import TrainConfig, UserError
 from nscaching.kernels import AutogradLearner, Learning
 from nscaching.kernels.learner import cubes
@@ -47,7 +47,7 @@ def test_logistic():
 def test_weighed_negatives(objective):
     """Self-adversarial weights are a softmax of the scores, and constants in the gradient."""
     graph = random_graph()
-    model = new_model("TransE", len(graph.entities), len(graph.relations)).double()
+    model = model_for(graph, "TransE").double()
     batch, false = batch_of(graph, [0, 3, 7]), torch.tensor([[1, 2], [5, 6], [0, 9]])
     negatives = dataclasses.replace(
         batch.corrupt(torch.tensor([True, False, True]), false, false), adversarial=0.7
@@ -71,7 +71,7 @@ def test_weighed_negatives(objective):
 
 def test_cubes_are_penalised():
     graph = random_graph()
-    model = new_model("ComplEx", len(graph.entities), len(graph.relations)).double()
+    model = model_for(graph, "ComplEx").double()
     batch = batch_of(graph, [0, 3, 3])
     e, r = (torch.complex(*t.detach().chunk(2, 1)) for t in (model.entity, model.relation))
     expected = sum((x.abs() ** 3).sum() for x in (e[batch.head], r[batch.relation], e[batch.tail]))

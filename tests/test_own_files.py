@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import sys
@@ -55,16 +54,10 @@ def folder(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def ask(capsys, *words):
-    capsys.readouterr()
-    main([*map(str, words), "--json"])
-    return json.loads(capsys.readouterr().out)
-
-
 # The page.
 
 
-def test_the_page_runs_as_it_stands(folder, capsys):
+def test_the_page_runs_as_it_stands(folder, ask, capsys):
     files = re.findall(r"^`(\w+\.py)`:.*?```python\n(.*?)```", PAGE, re.MULTILINE | re.DOTALL)
     assert [name for name, _ in files] == ["my_model.py", "my_sampler.py"]
     for name, code in files:
@@ -77,7 +70,7 @@ def test_the_page_runs_as_it_stands(folder, capsys):
         words = shlex.split(command)
         if words[0] == "train":
             words += ["--dim", "8", "--threads", "1", "--batch-size", "4096", "--no-reciprocal"]
-        assert ask(capsys, *words)
+        assert ask(*words)
     crossed = Run.load("runs/crossed", trust=True)
     assert crossed.config.model == "my_model.py:Crossed"
     assert Run.load("runs/by-degree", trust=True).config.sampler == "my_sampler.py:ByDegree"
@@ -121,21 +114,21 @@ def test_the_listener_of_the_page(capsys):
 # As a user may do it.
 
 
-def test_a_run_with_files_loads_again(folder, capsys):
+def test_a_run_with_files_loads_again(folder, ask, capsys):
     (folder / "here").mkdir()
     (folder / "here" / "my model.py").write_text(MODEL.format(number=1))
     (folder / "mine.py").write_text(SAMPLER)
     model, sampler = "here/my model.py:Mine", f"{folder}/mine.py:Mine"
     words = ["--model", model, "--sampler", sampler, *QUICK, "--out", "run"]
-    found = ask(capsys, "train", "world", *words)
+    found = ask("train", "world", *words)
     assert (found["model"], found["sampler"]) == (model, sampler)
-    assert ask(capsys, "evaluate", "run", "--trust")["mrr"] == found["test"]["mrr"]
+    assert ask("evaluate", "run", "--trust")["mrr"] == found["test"]["mrr"]
     question = ["--head", "Portugal", "--relation", "speaks"]
-    assert ask(capsys, "predict", "run", "--trust", *question)["answers"]
+    assert ask("predict", "run", "--trust", *question)["answers"]
     again = Run.load("run", trust=True)
     assert (again.config.model, again.config.sampler) == (model, sampler)
     assert type(again.model).number == 1
-    found = ask(capsys, "train", "--config", "run/config.toml", "--trust")
+    found = ask("train", "--config", "run/config.toml", "--trust")
     assert found["run"] == "runs/world-mine-mine-seed0"
     # The sampler is not asked for any more, the model is.
     (folder / "mine.py").unlink()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
-import json
 import re
 
 import numpy as np
@@ -237,10 +236,19 @@ def test_which_triples_the_graph_holds():
     assert graph.holds(every[:0]).tolist() == []
 
 
+def test_triples_of_more_keys_and_entities_than_32_bits_number():
+    ring = np.arange(50_000, dtype=np.int32)
+    train = np.stack([ring, np.zeros_like(ring), np.roll(ring, 1)], axis=1)
+    graph = graph_of(train, train[-3:])
+    assert graph.holds(train).all()
+    assert not graph.holds(train[:, ::-1]).any()
+    assert graph.audit().of_split("valid")["repeated"] == 3
+
+
 # Where they go.
 
 
-def test_the_run_keeps_them_and_json_says_so(tmp_path, capsys):
+def test_the_run_keeps_them_and_json_says_so(tmp_path, ask):
     files = {"valid_negatives__tsv": "a\tr\td\n", "test_negatives__csv": "b,s,b\na,r,d\n"}
     graph = KnowledgeGraph.load(folder_of(tmp_path / "toy", **files))
     train(graph, out=tmp_path / "run", **TINY)
@@ -249,8 +257,7 @@ def test_the_run_keeps_them_and_json_says_so(tmp_path, capsys):
         ours, theirs = labelled_triples(graph, split), labelled_triples(loaded, split)
         assert ours.triples.tolist() == theirs.triples.tolist()
         assert (ours.truth.tolist(), ours.origin) == (theirs.truth.tolist(), theirs.origin)
-    main(["classify", str(tmp_path / "run"), "--json"])
-    report = json.loads(capsys.readouterr().out)
+    report = ask("classify", str(tmp_path / "run"))
     assert (report["negatives"], report["false"], report["true"]) == ("test_negatives.csv", 2, 1)
     assert report["validation"] == {
         "true": 2, "false": 1, "negatives": "valid_negatives.tsv", "known_negatives_left_out": 0,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 
 import pytest
@@ -214,9 +213,8 @@ def test_other_data_or_another_model_are_noted(own, monkeypatch, capsys, preset,
     assert notes == ([f"note: --preset {preset} was tuned for {note}"] if note else [])
 
 
-def test_the_list_shows_all_variants(capsys):
-    main(["presets", "--json"])
-    found = json.loads(capsys.readouterr().out)
+def test_the_list_shows_all_variants(ask, capsys):
+    found = ask("presets")
     assert list(found) == presets.names()
     _, config = presets.load("wn18-transe", "paper")
     assert found["wn18-transe"]["data"] == "wn18"

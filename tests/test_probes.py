@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from helpers import TINY, TWINS, Hearing, graph_of, new_kernels, random_graph
+from helpers import TINY, TWINS, Hearing, epochs_of, graph_of, new_kernels, random_graph
 from nscaching import ProbeConfig, Run, TrainConfig, UserError, resume, train
 from nscaching.cli import main as cli
 from nscaching.data.index import Side
@@ -47,10 +47,6 @@ def tiny(graph=GRAPH, probes=None, out=None, **settings) -> Run:
 
 def new_trainer(graph=GRAPH, probes=None, **settings) -> Trainer:
     return Trainer(graph, TrainConfig.from_dict({**TINY, **settings}), probes=probes)
-
-
-def epochs(run):
-    return [record for record in run.history if "split" not in record]
 
 
 # Repeat ratio.
@@ -236,7 +232,7 @@ def test_the_epochs_that_are_watched():
     asked = ProbeConfig(watch=2, watch_every=2)
     assert [s["epoch"] for s in tiny(probes=asked, epochs=5).scores[::4]] == [0, 2, 4, 5]
     stopped = tiny(probes=asked, epochs=50, patience=1)
-    last = max(record["epoch"] for record in epochs(stopped))
+    last = max(record["epoch"] for record in epochs_of(stopped))
     assert last < 50
     assert stopped.scores[-1]["epoch"] == last
     assert len(stopped.scores) == 4 * len({s["epoch"] for s in stopped.scores})  # each once
@@ -408,8 +404,8 @@ def test_probes_do_not_change_a_run(kernels, settings):
         (with_.sampler_state, without.sampler_state),
     ):
         assert all(torch.equal(one[name], other[name]) for name in other)
-    assert all(record["changed_elements"] > 0 for record in epochs(with_))
-    assert [r["epoch"] for r in epochs(with_) if "repeat_ratio" in r] == [2, 4]
+    assert all(record["changed_elements"] > 0 for record in epochs_of(with_))
+    assert [r["epoch"] for r in epochs_of(with_) if "repeat_ratio" in r] == [2, 4]
 
 
 def test_traced_rankings_are_apart_from_the_final_one():

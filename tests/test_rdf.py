@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from helpers import written
 from nscaching import KnowledgeGraph, UserError
 from nscaching.cli.main import main
 from nscaching.cli.verbs.predict import is_short_form
@@ -25,13 +26,6 @@ TURTLE = """@prefix : <http://ex.org/> .
 dbr:x :q <http://dbpedia.org/resource/AC/DC> , <urn:isbn:1> .
 :p rdfs:label "pea\\u001b\\n  green" .
 """
-
-
-def written(folder, name, text):
-    data = text if isinstance(text, bytes) else text.encode()
-    path = folder / name
-    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    return path
 
 
 def named(graph):

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from helpers import written
 from nscaching.data.readers.blocks import CONTROL
 from nscaching.data.readers.name_table import NameTable
 from nscaching.data.readers.openke import read_openke_ids, read_openke_labelled, read_openke_names
@@ -29,14 +30,6 @@ def read(path):
     assert ids.dtype == np.int32
     e, r = list(entities), list(relations)
     return [(e[head], r[relation], e[tail]) for head, relation, tail in ids.tolist()]
-
-
-def written(folder, name, text):
-    """Write text or bytes to a file, packed if the name says so."""
-    data = text if isinstance(text, bytes) else text.encode()
-    path = folder / name
-    path.write_bytes(gzip.compress(data) if name.lower().endswith(".gz") else data)
-    return path
 
 
 def rows(triples, separator, end="\n"):

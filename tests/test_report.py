@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import shutil
 from html.parser import HTMLParser
@@ -493,10 +492,9 @@ def test_a_thousand_relations_are_listed_and_the_rest_counted(monkeypatch):
 # Files.
 
 
-def test_the_verb(saved, capsys, tmp_path):
+def test_the_verb(saved, ask, capsys, tmp_path):
     file = tmp_path / "new" / "report.html"
-    main(["report", str(saved.path), "--out", str(file), "--device", "cpu", "--json"])
-    said = json.loads(capsys.readouterr().out)
+    said = ask("report", str(saved.path), "--out", str(file), "--device", "cpu")
     assert said == {"run": str(saved.path), "report": str(file)}
     check(file.read_text(encoding="utf-8"))
     copy = shutil.copytree(saved.path, tmp_path / "copy")

@@ -17,7 +17,16 @@ from nscaching.runs.folder import RunFolder
 from nscaching.samplers import SAMPLERS
 from nscaching.training import recorder
 from nscaching.training.trainer import Trainer
-from resuming import GRAPH, SETTINGS, Alarm, assert_same, in_pieces, lines, stopped
+from resuming import (
+    GRAPH,
+    SETTINGS,
+    Alarm,
+    assert_same,
+    in_pieces,
+    leave_out_pictures,
+    lines,
+    stopped,
+)
 
 PROBES = ProbeConfig(
     probe_repeats=2, probe_changes=True, probe_test=True, watch=2, watch_every=2,
@@ -56,9 +65,7 @@ class Counting(Sampler):
 
 @pytest.fixture(autouse=True)
 def _no_pictures(monkeypatch):
-    """Leave out what takes most of the time of so small a run."""
-    monkeypatch.setattr("nscaching.runs.run.plot_run", lambda run, path: None)
-    monkeypatch.setattr("nscaching.runs.run.Run.report", lambda run, **options: None)
+    leave_out_pictures(monkeypatch)
 
 
 def check(tmp_path, stops=3, probes=None, **settings):

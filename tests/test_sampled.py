@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import numpy as np
@@ -143,7 +142,7 @@ def test_validation_among_candidates_says_so(run):
     assert whole["mrr"] == full["mrr"]
 
 
-def test_the_command_line(run, capsys):
+def test_the_command_line(run, ask, capsys):
     path, words = str(run.path), ["--candidates", "10", "--seed", "3"]
     main(["evaluate", path, *words])
     said = " ".join(capsys.readouterr().out.split())
@@ -151,8 +150,7 @@ def test_the_command_line(run, capsys):
     assert "not to be compared with a full ranking" in said
     assert "MRR ±" in said
     assert "full ranking, estimated: MR" in said
-    main(["evaluate", path, *words, "--json"])
-    found = json.loads(capsys.readouterr().out)
+    found = ask("evaluate", path, *words)
     assert found == {"run": path, **Run.load(path).evaluate(candidates=10, seed=3)}
     assert (found["candidates"], found["seed"]) == (10, 3)
     main(["evaluate", path, "--candidates", "40"])

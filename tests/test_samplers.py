@@ -22,7 +22,7 @@ from helpers import (
     goodness,
     graph_of,
     graphs,
-    new_model,
+    model_for,
     new_sampler,
     random_graph,
     repeated_graph,
@@ -36,10 +36,6 @@ DRAWING = [name for name in SAMPLERS.names() if name != "none"]
 samplers = pytest.mark.parametrize("sampler", DRAWING)
 sides = pytest.mark.parametrize("side", list(Side))
 plenty = settings(derandomize=True, deadline=None, max_examples=50)
-
-
-def model_for(graph, name="DistMult", **options):
-    return new_model(name, len(graph.entities), len(graph.relations), **options)
 
 
 def drawn(sampler, batch, model, rounds=1, rows=None):

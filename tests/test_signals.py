@@ -14,7 +14,7 @@ from nscaching.cli.main import main
 from nscaching.cli.progress import Signals
 from nscaching.errors import Stopped
 from nscaching.kernels.choose import repeated
-from resuming import assert_same, lines
+from resuming import assert_same, leave_out_pictures, lines
 
 WORDS = ["--dim", "4", "--n1", "4", "--n2", "4", "--threads", "1", "--epochs", "18"]
 WORDS += ["--model", "TransE", "--device", "cpu", "--validate-every", "9"]
@@ -48,8 +48,7 @@ def test_both_signals_and_an_end(tmp_path, monkeypatch, capsys):
     code, line = signalled(signal.SIGTERM, path, ["--resume", "run"])
     assert code == 143
     assert line.endswith("; to resume: nscaching train --resume run")
-    monkeypatch.setattr("nscaching.runs.run.plot_run", lambda run, path: None)
-    monkeypatch.setattr("nscaching.runs.run.Run.report", lambda run, **options: None)
+    leave_out_pictures(monkeypatch)
     main(["train", "--resume", "run"])
     main(["train", "world", "--out", "whole", *WORDS])
     capsys.readouterr()

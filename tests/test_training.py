@@ -8,7 +8,7 @@ import functools
 import pytest
 import torch
 
-from helpers import CPU, TINY, Hearing, graph_of, random_graph, threads
+from helpers import CPU, TINY, Hearing, epochs_of, graph_of, random_graph, threads
 from nscaching import Listener, Run, TrainConfig, UserError, train
 from nscaching.data.index import Side
 from nscaching.evaluation.ranks import METRICS
@@ -32,10 +32,6 @@ def without_seconds(history):
     return [{k: v for k, v in record.items() if "seconds" not in k} for record in history]
 
 
-def epochs(run):
-    return [record for record in run.history if "split" not in record]
-
-
 def rankings(run, split):
     return [record for record in run.history if record.get("split") == split]
 
@@ -55,7 +51,7 @@ def test_seed_decides(sampler, model):
     assert without_seconds(first.history) == without_seconds(again.history)
     assert equal_parameters(first.model.state_dict(), again.model.state_dict())
     assert equal_parameters(first.sampler_state, again.sampler_state)
-    for one, two in zip(epochs(first), epochs(other), strict=True):
+    for one, two in zip(epochs_of(first), epochs_of(other), strict=True):
         assert one["loss"] != two["loss"]
     assert first.result("test")["mrr"] != other.result("test")["mrr"]
 
@@ -84,7 +80,7 @@ def test_the_world_outside_does_not_matter():
 
 def test_ranking_does_not_disturb_training():
     with_, without = tiny(epochs=3, validate_every=1), tiny(epochs=3, validate_every=0)
-    assert without_seconds(epochs(with_)) == without_seconds(epochs(without))
+    assert without_seconds(epochs_of(with_)) == without_seconds(epochs_of(without))
 
 
 # Batches.
@@ -134,7 +130,7 @@ def test_training_fits_the_training_triples(model, sampler):
     # Unfiltered, a cache of so small a graph holds mostly the triples that are to be learned.
     filtered = sampler != "none"
     run = tiny(graph, model=model, sampler=sampler, epochs=count, dim=16, filter_known=filtered)
-    losses = [record["loss"] for record in epochs(run)]
+    losses = [record["loss"] for record in epochs_of(run)]
     assert sum(losses[-3:]) < 0.85 * sum(losses[:3])
     assert run.evaluate("train")["mrr"] > 0.6
     run.model.reset(torch.Generator().manual_seed(0))
@@ -291,7 +287,7 @@ def test_patience_stops_early(patience):
     # At this rate nothing moves: the first validation is the best, the others are no better.
     run = tiny(epochs=30, validate_every=2, patience=patience, lr=1e-12)
     assert run.best_epoch == 2
-    assert len(epochs(run)) == 2 * (1 + patience)
+    assert len(epochs_of(run)) == 2 * (1 + patience)
 
 
 def test_patience_counts_from_the_last_gain(monkeypatch):
@@ -302,7 +298,7 @@ def test_patience_counts_from_the_last_gain(monkeypatch):
 
     monkeypatch.setattr(Trainer, "rank", rank)
     run = tiny(random_graph(test=0), epochs=30, patience=2)
-    assert len(epochs(run)) == 5
+    assert len(epochs_of(run)) == 5
     assert run.best_epoch == 3
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers import TINY, graph_of, graphs, new_model, random_graph
+from helpers import TINY, graph_of, graphs, model_for, new_model, random_graph
 from nscaching import Run, UserError, train
 from nscaching.cli.main import main
 from nscaching.data.index import Side
@@ -39,7 +37,7 @@ def place_of(rows, gap, answer):
 def test_ranks_are_the_places_in_predict(graph, filtered, name):
     if not len(graph.test):
         return
-    run = Run(graph, None, new_model(name, len(graph.entities), len(graph.relations), seed=5))
+    run = Run(graph, None, model_for(graph, name, seed=5))
     if not filtered:  # predict never shows a query as its own answer where it is no fact
         graph.train = np.concatenate(
             [graph.train, [[0, r, 0] for r in range(len(graph.relations))]]
@@ -93,7 +91,7 @@ def test_what_it_goes_with():
         run.evaluate(task="relations", typed=True)
 
 
-def test_the_verb_shows_it_beside(tmp_path, capsys):
+def test_the_verb_shows_it_beside(tmp_path, ask, capsys):
     run = train(random_graph(), out=tmp_path / "run", **TINY)
     main(["evaluate", str(run.path), "--typed", "--device", "cpu"])
     table = capsys.readouterr().out
@@ -101,5 +99,4 @@ def test_the_verb_shows_it_beside(tmp_path, capsys):
     row = next(line for line in table.splitlines() if line.strip().startswith("all, by type"))
     assert f"{expected['mrr']:.4f}" in row
     assert f"{expected['outside']} of 16 answers are not among them" in table
-    main(["evaluate", str(run.path), "--typed", "--device", "cpu", "--json"])
-    assert json.loads(capsys.readouterr().out)["typed"] == expected
+    assert ask("evaluate", str(run.path), "--typed", "--device", "cpu")["typed"] == expected

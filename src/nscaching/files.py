@@ -118,8 +118,8 @@ def free_path(path: Path) -> Path:
     return free
 
 
-def write_text(path: Path, text: str) -> None:
-    with replacing(path) as partial:
+def write_text(path: Path, text: str, shared: bool = False) -> None:
+    with replacing(path, shared=shared) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
@@ -244,18 +244,25 @@ def read_lines(path: Path, fits: Callable[[Any], bool], what: str) -> list[dict[
     return found
 
 
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file or folder for this process; False: another process has the lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # some file systems have no locks
+        pass
+    return True
+
+
 class FolderLock:
     """Reserves a folder for one process; the lock ends with the process, however that ends."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor: int | None = os.open(path, os.O_RDONLY)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(self._descriptor):
             self.release()
-            raise UserError(f"{path} is in use: another process is training there") from None
-        except OSError:  # some file systems have no locks
-            pass
+            raise UserError(f"{path} is in use: another process is training there")
 
     def release(self) -> None:
         if self._descriptor is not None:

@@ -33,7 +33,7 @@ def find_entities(graph: KnowledgeGraph, pattern: str = "", top: int = 20) -> di
     check_bounds("top", top, 1)
     folded = pattern.casefold()
     wild = any(mark in pattern for mark in "*?")
-    matches = re.compile(fnmatch.translate(folded) if wild else re.escape(folded)).search
+    matches = re.compile(re.escape(folded)).search
     if wild:
         matches = re.compile(fnmatch.translate(folded)).match
     names = ((name, graph.label(i)) for i, name in enumerate(graph.entities))

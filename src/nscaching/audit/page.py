@@ -12,7 +12,7 @@ from nscaching.audit.rules import RULES
 from nscaching.audit.splits import FINDINGS
 from nscaching.data.graph import SPLITS
 from nscaching.errors import flag, user_path
-from nscaching.files import check_new_file, replacing
+from nscaching.files import check_new_file, write_text
 from nscaching.runs.report.markup import templates
 
 if TYPE_CHECKING:
@@ -31,9 +31,7 @@ def check_page(path: str | Path, overwrite: bool) -> Path:
 
 def write_page(audit: Audit, path: str | Path, overwrite: bool = False) -> Path:
     target = check_page(path, overwrite)
-    content = render(audit)
-    with replacing(target, shared=True) as partial:
-        partial.write_text(content, encoding="utf-8", newline="\n")
+    write_text(target, render(audit), shared=True)
     return target
 
 

@@ -116,7 +116,7 @@ def relations(graph: KnowledgeGraph, known: Overlaps) -> Relations:
     """Find the kinds of all relations, given the overlaps of all triples."""
     count = len(graph.relations)
     by_side = {
-        side: _answers(index, graph.filter_index[_other(side)], count)
+        side: _answers(index, graph.filter_index[side.other], count)
         for side, index in graph.filter_index.items()
     }
     index = graph.filter_index[Side.TAIL]
@@ -139,10 +139,6 @@ def relations(graph: KnowledgeGraph, known: Overlaps) -> Relations:
         "plumbing": np.array([is_plumbing(name) for name in graph.relations], dtype=bool),
     }
     return Relations(graph, triples, by_side, equal, contained, reversed_share, kinds)
-
-
-def _other(side: Side) -> Side:
-    return Side.HEAD if side is Side.TAIL else Side.TAIL
 
 
 def _marked(relations: Longs, count: int) -> Flags:

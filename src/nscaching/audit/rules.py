@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from nscaching.audit.overlaps import LEAST, PIECE, Flags, Overlaps, Progress, overlaps, pieces
-from nscaching.audit.splits import is_in, places
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Ids, Longs, Side
+from nscaching.data.sorting import counted_out, is_in, places
 from nscaching.evaluation.ranks import Ranks, metrics
 
 RULES = {
@@ -166,15 +166,14 @@ def _named(
     codes, levels = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     if repeat is None:
         return codes[0], levels[0]
-    entities, other = len(graph.entities), Side.HEAD if side is Side.TAIL else Side.TAIL
+    entities = len(graph.entities)
     first, size = repeat.offsets[asked], np.diff(repeat.offsets)[asked]
-    query = np.repeat(np.arange(len(asked)), size)
-    within = np.arange(len(query)) - np.repeat(np.cumsum(size) - size, size)
-    implication = first[query] + within
+    query, place = counted_out(size)
+    implication = first[query] + place
     for turned in (False, True):
         mine = repeat.turned[implication] == turned
         ask, rows = query[mine], implication[mine]
-        index = graph.train_index[other if turned else side]
+        index = graph.train_index[side.other if turned else side]
         start, end = index.runs(anchors[ask].astype(np.int32), repeat.source[rows])
         for some in pieces(end - start, PIECE):
             row, entity = index.spread(start[some], end[some])

@@ -10,7 +10,8 @@ import numpy as np
 from nscaching.audit.overlaps import Flags, Progress, code, pair_index, shared_pairs
 from nscaching.audit.relations import Relations
 from nscaching.data.graph import SPLITS, KnowledgeGraph
-from nscaching.data.index import AnswerIndex, Ids, Longs, Side, answer_index
+from nscaching.data.index import AnswerIndex, Ids
+from nscaching.data.sorting import is_in
 
 FINDINGS = {
     "repeated": "stand in an earlier split too",
@@ -91,21 +92,7 @@ def stand_in(graph: KnowledgeGraph, splits: tuple[str, ...], triples: Ids) -> Fl
     found = np.zeros(len(triples), dtype=bool)
     head, relation, tail = triples.T
     for split in splits:
-        index = answer_index(graph.split(split), len(graph.relations))[Side.TAIL]
-        key = index.keys(head, relation)
-        size = len(graph.entities)
-        found |= (key >= 0) & is_in(index.pair_codes(size), key * size + tail)
+        h, r, t = graph.split(split).T
+        index = AnswerIndex.build(h, r, t, len(graph.relations))
+        found |= index.holds(head, relation, tail, len(graph.entities))
     return found
-
-
-def is_in(ordered: Longs, wanted: Longs) -> Flags:
-    """Say of each number whether it is among some numbers in ascending order."""
-    return places(ordered, wanted)[1]
-
-
-def places(ordered: Longs, wanted: Longs) -> tuple[Longs, Flags]:
-    """Return where each number is among numbers in ascending order, and whether it is there."""
-    if not len(ordered):
-        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), dtype=bool)
-    place = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
-    return place, ordered[place] == wanted

@@ -8,11 +8,7 @@ from nscaching.errors import counted, user_path
 
 
 def load_graph(
-    where: str,
-    labels: str = "",
-    split_seed: int = 0,
-    literals: bool = False,
-    memory: str = "",
+    where: str, labels: str = "", split_seed: int = 0, literals: bool = False, memory: str = ""
 ) -> KnowledgeGraph:
     known = datasets.find(where)
     with when_slow(f"loading {where}") as bar:
@@ -30,7 +26,7 @@ def load_graph(
         return graph
 
 
-def load_data_or_run(where: str, memory: str = "") -> KnowledgeGraph:
+def load_data_or_run(where: str, memory: str) -> KnowledgeGraph:
     """Load data, or the data that a run folder holds."""
     path = user_path(where)
     if not (path / "vocabulary.json").is_file():

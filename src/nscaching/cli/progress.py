@@ -97,12 +97,7 @@ class WatchedTraining(TrainingDisplay):
     """
 
     def __init__(
-        self,
-        name: str,
-        config: TrainConfig,
-        signals: Signals,
-        left: str = "",
-        series: bool = False,
+        self, name: str, config: TrainConfig, signals: Signals, left: str = "", series: bool = False
     ) -> None:
         super().__init__(name, config, series)
         self.signals, self.left = signals, left

@@ -74,10 +74,7 @@ def _unseen_notes(
     entities: Sequence[str], relations: Sequence[str], splits: Mapping[str, Ids]
 ) -> Iterator[str]:
     """Yield a line on the entities, and one on the relations, that training lacks."""
-    kinds = (
-        ("entity", "entities", entities, (0, 2)),
-        ("relation", "relations", relations, (1,)),
-    )
+    kinds = (("entity", "entities", entities, (0, 2)), ("relation", "relations", relations, (1,)))
     for one, many, names, columns in kinds:
         seen = _occurring(len(names), columns, splits["train"])
         asked = _occurring(len(names), columns, splits["valid"], splits["test"])

@@ -184,11 +184,8 @@ class KnowledgeGraph:
 
     def holds(self, triples: Ids) -> npt.NDArray[np.bool_]:
         """Say of each triple [n, 3] whether one of the splits has it."""
-        index, size = self.filter_index[Side.TAIL], len(self.entities)
-        key = index.keys(triples[:, 0], triples[:, 1])
-        codes, code = index.pair_codes(size), key * size + triples[:, 2]
-        place = np.minimum(np.searchsorted(codes, code), len(codes) - 1)
-        return (key >= 0) & (codes[place] == code) if len(codes) else key >= 0
+        head, relation, tail = triples.T
+        return self.filter_index[Side.TAIL].holds(head, relation, tail, len(self.entities))
 
     def index_bytes(self) -> int:
         """Return the bytes of the indices that were built so far; builds none."""

@@ -10,7 +10,17 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from nscaching.data.sorting import Part, for_parts, fresh, numbered, on_cores, slices
+from nscaching.data.sorting import (
+    Part,
+    counted_out,
+    for_parts,
+    fresh,
+    is_in,
+    numbered,
+    on_cores,
+    places,
+    slices,
+)
 
 Ids = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
@@ -24,6 +34,10 @@ class Side(enum.Enum):
 
     HEAD = "head"
     TAIL = "tail"
+
+    @property
+    def other(self) -> Side:
+        return Side.TAIL if self is Side.HEAD else Side.HEAD
 
     def query(self, head: Column, tail: Column) -> tuple[Column, Column]:
         """Return (anchor, answer): the given entity, then the entity asked for."""
@@ -82,17 +96,13 @@ class AnswerIndex:
 
     def keys(self, anchor: Ids, relation: Ids) -> Ids:
         """Return the key of each query, −1 where it has no known answer."""
-        key = np.full(len(anchor), -1, dtype=np.int32)
-        if not len(self.codes):
-            return key
+        key = np.empty(len(anchor), dtype=np.int32)
 
         def find(some: slice) -> None:
             code = anchor[some].astype(np.int64) * self.relations + relation[some]
             order = np.argsort(code)  # searches in ascending order use the CPU's cache
-            code = code[order]
-            place = np.minimum(np.searchsorted(self.codes, code), len(self.codes) - 1)
-            place[self.codes[place] != code] = -1
-            key[some][order] = place
+            place, there = places(self.codes, code[order])
+            key[some][order] = np.where(there, place, -1)
 
         on_cores(find, slices(len(anchor)))
         return key
@@ -109,11 +119,8 @@ class AnswerIndex:
 
     def spread(self, start: Longs, end: Longs) -> tuple[Longs, Ids]:
         """Return (row, entity) for every place of some runs of ``answers``, rows ascending."""
-        size = end - start
-        row = np.repeat(np.arange(len(size)), size)
-        # Position inside the row's own run of answers: a running count minus where the row began.
-        within = np.arange(len(row)) - np.repeat(np.cumsum(size) - size, size)
-        return row, self.answers[start[row] + within]
+        row, place = counted_out(end - start)
+        return row, self.answers[start[row] + place]
 
     def mean_answers(self) -> npt.NDArray[np.float64]:
         """Return for each relation [|R|] the mean number of answers of its queries."""
@@ -131,6 +138,13 @@ class AnswerIndex:
             answers += some_answers
         mean: npt.NDArray[np.float64] = answers / np.maximum(queries, 1)
         return mean
+
+    def holds(
+        self, anchor: Ids, relation: Ids, answer: Ids, entities: int
+    ) -> npt.NDArray[np.bool_]:
+        """Say of each query and answer [n] whether the answer is known."""
+        key = self.keys(anchor, relation).astype(np.int64)  # key·|E| may need more than 32 bits
+        return (key >= 0) & is_in(self.pair_codes(entities), key * entities + answer)
 
     def pair_codes(self, entities: int) -> Longs:
         """Return key·|E| + answer of every known answer, ascending, for binary search."""

@@ -5,16 +5,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from nscaching.data import datasets
 from nscaching.data.checks import CheckedSplits
 from nscaching.data.frames import number_splits, read_columns
-from nscaching.data.graph import SPLITS, KnowledgeGraph, Labelled, Source
+from nscaching.data.graph import SPLITS, KnowledgeGraph, Source
 from nscaching.data.index import Ids
-from nscaching.data.ingest.ingest import Data, Said, ingest, reason_to_ingest
+from nscaching.data.ingest.ingest import Data, ingest, reason_to_ingest
+from nscaching.data.ingest.store import Said
 from nscaching.data.mapped_names import MappedNames
-from nscaching.data.negatives import read_named, read_negatives
+from nscaching.data.negatives import all_false, read_named, read_negatives
 from nscaching.data.readers.blocks import Progress
 from nscaching.data.readers.name_table import NameTable
 from nscaching.data.readers.openke import read_openke_ids, read_openke_labelled, read_openke_names
@@ -181,8 +180,7 @@ def _ingested(
     given = data.splits if len(data.splits) > 1 else SPLITS
     checked = CheckedSplits(kept.splits, kept.checked)
     labelled = {
-        split: Labelled(rows, np.zeros(len(rows), dtype=bool), data.negatives[split].name)
-        for split, rows in kept.labelled.items()
+        split: all_false(rows, data.negatives[split]) for split, rows in kept.labelled.items()
     }
     parts = {"entities": kept.entities, "relations": kept.relations, "checked": checked}
     parts |= {"splits": {split: kept.splits[split] for split in given}, "labelled": labelled}
@@ -197,7 +195,6 @@ def graph_of_triples(
     **rest: Any,  # noqa: ANN401
 ) -> KnowledgeGraph:
     """Build a graph from what Python code passes; see ``KnowledgeGraph.from_triples``."""
-    split_alone = split_seed is not None and given.keys() == {"train"}
     read = {
         split: read_columns(triples, "triples" if split == "train" else split, columns)
         for split, triples in given.items()
@@ -206,7 +203,7 @@ def graph_of_triples(
         raise UserError("triples: there are none")
     entities, relations, splits = number_splits(read, *names)
     notes, repeats = list[str](), dict[str, int]()
-    if split_alone and split_seed is not None:
+    if split_seed is not None and given.keys() == {"train"}:
         check_bounds("split_seed", split_seed, 0)
         splits = split_noted(splits["train"], split_seed, "the triples", notes, repeats)
     rest |= {"notes": notes, "repeats": repeats}

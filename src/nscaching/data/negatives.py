@@ -35,8 +35,16 @@ def read_negatives(path: Path, rdf: RdfReader, progress: Progress | None = None)
                 if is_rdf(path)
                 else line_naming(path, name, COLUMNS[kind])
             )
-            where = f"{path}:{line}" if line else str(path)
-            more = f"; {new - 1:,} more of its names are unknown" if new > 1 else ""
-            error = unknown(kind, name, islice(table, sizes[kind]))
-            raise UserError(f"{where}: {error}{more}")
+            raise unknown_in(path, line, unknown(kind, name, islice(table, sizes[kind])), new)
+    return all_false(triples, path)
+
+
+def unknown_in(path: Path, line: int | None, error: UserError, new: int) -> UserError:
+    """Return the error for the first of ``new`` names of a file that no split has."""
+    where = f"{path}:{line}" if line else str(path)
+    more = f"; {new - 1:,} more of its names are unknown" if new > 1 else ""
+    return UserError(f"{where}: {error}{more}")
+
+
+def all_false(triples: Ids, path: Path) -> Labelled:
     return Labelled(triples, np.zeros(len(triples), dtype=bool), path.name)

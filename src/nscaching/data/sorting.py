@@ -108,6 +108,25 @@ def fresh(ordered: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return found
 
 
+def places(ordered: Longs, wanted: Longs) -> tuple[Longs, npt.NDArray[np.bool_]]:
+    """Return where each number is among numbers in ascending order, and whether it is there."""
+    if not len(ordered):
+        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), dtype=bool)
+    place = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
+    return place, ordered[place] == wanted
+
+
+def is_in(ordered: Longs, wanted: Longs) -> npt.NDArray[np.bool_]:
+    """Say of each number whether it is among some numbers in ascending order."""
+    return places(ordered, wanted)[1]
+
+
+def counted_out(sizes: Longs) -> tuple[Longs, Longs]:
+    """Return for each element of groups of some sizes its group, and its place in the group."""
+    group = np.repeat(np.arange(len(sizes)), sizes)
+    return group, np.arange(len(group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+
+
 def numbered(column: Ids) -> tuple[Ids, Ids]:
     """Return the different ids, ascending, and for each row the number of its id among them."""
     values, place = np.unique(column, return_inverse=True)

@@ -113,16 +113,23 @@ def known_answers(graph: KnowledgeGraph, gap: int, ids: Ids) -> list[dict[int, s
     """
     one, other = (place for place in range(3) if place != gap)
     sizes = len(graph.entities), len(graph.relations), len(graph.entities)
-    found: list[dict[int, str]] = [{} for _ in range(ids.shape[1])]
-    for split in reversed(SPLITS):  # of several splits, the first one is named
+    indices = {}
+    for split in SPLITS:
         triples = graph.split(split)
         for place in (one, other):
             asked = np.zeros(sizes[place], dtype=bool)
             asked[ids[place]] = True
             triples = triples[asked[triples[:, place]]]
         columns = triples[:, one], triples[:, other], triples[:, gap]
-        index = AnswerIndex.build(*columns, sizes[other])
-        for row, answer in zip(*index.known(ids[one], ids[other]), strict=True):
+        indices[split] = AnswerIndex.build(*columns, sizes[other])
+    return _by_split(indices, ids[one], ids[other])
+
+
+def _by_split(indices: dict[str, AnswerIndex], one: Ids, other: Ids) -> list[dict[int, str]]:
+    """Return the answers of each query [n] with the split that has it, of several the first."""
+    found: list[dict[int, str]] = [{} for _ in one]
+    for split, index in reversed(indices.items()):
+        for row, answer in zip(*index.known(one, other), strict=True):
             found[row][int(answer)] = split
     return found
 
@@ -147,14 +154,10 @@ class Recall:
             size = len(self.graph.relations if other == 1 else self.graph.entities)
             self._indices[gap] = {
                 split: AnswerIndex.build(rows[:, one], rows[:, other], rows[:, gap], size)
-                for split in reversed(SPLITS)
+                for split in SPLITS
                 for rows in [self.graph.split(split)]
             }
-        found: list[dict[int, str]] = [{} for _ in range(ids.shape[1])]
-        for split, index in self._indices[gap].items():
-            for row, answer in zip(*index.known(ids[one], ids[other]), strict=True):
-                found[row][int(answer)] = split
-        return found
+        return _by_split(self._indices[gap], ids[one], ids[other])
 
 
 def ask(

@@ -11,7 +11,7 @@ from nscaching.data.index import AnswerIndex, Ids, Longs, Side
 from nscaching.errors import UserError
 from nscaching.evaluation import ranking
 from nscaching.evaluation.chunks import Chunks
-from nscaching.evaluation.ranking import Asked, rank_among, rows_by, triples_of
+from nscaching.evaluation.ranking import ask, rank_among, rows_by, triples_of
 from nscaching.evaluation.ranks import Floats, metrics
 from nscaching.models import Model
 
@@ -39,7 +39,7 @@ def evaluate_relations(
     piece = _pairs_at_once(model, how.budget)
     ranks = rank_among(
         lambda heads, tails: relation_scores(model, heads, tails, how.budget),
-        Asked(head, tail, relation, index, model.entity.device),
+        ask(head, tail, relation, index, model.entity.device),
         Chunks(max(1, piece // model.own_relations)),
         how.progress,
     ).resolve(how.ties)
@@ -127,7 +127,7 @@ def _rank(
     def score(head: Tensor, relation: Tensor) -> Tensor:
         return model.score_candidates(Side.TAIL, head, relation, every.expand(len(head), -1))
 
-    queries = Asked(heads, relations, true, index, every.device)
+    queries = ask(heads, relations, true, index, every.device)
     chunks = Chunks(max(1, ranking.BUDGET // (SCORE_BYTES * len(classes))))
     # Places instead of counts: then classes of equal size do not tie.
     place = np.argsort(np.argsort(-sizes, kind="stable"))

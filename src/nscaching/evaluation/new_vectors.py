@@ -16,13 +16,7 @@ from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Ids
 from nscaching.errors import DIVERGED, Diverged
-from nscaching.evaluation.fact_losses import (
-    SmallModel,
-    entity_tables,
-    fact_losses,
-    like,
-    rivals_of,
-)
+from nscaching.evaluation.fact_losses import SmallModel, entity_tables, fact_losses, like, rivals_of
 from nscaching.kernels.cpu.threads import torch_settings
 from nscaching.kernels.learner import cubes
 from nscaching.models import Model
@@ -43,8 +37,8 @@ def fit_new(
     graph: KnowledgeGraph,
     facts: Ids,
     new: int,
-    seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    seed: int,
+    progress: Callable[[int, int], None] | None,
 ) -> Model:
     """Return the model with ``new`` more entities, their vectors fitted to facts [n, 3].
 

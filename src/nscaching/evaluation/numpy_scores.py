@@ -46,8 +46,7 @@ def _multiplied(side: Side, anchor: Rows, relation: Rows) -> Rows:
 
 
 def _rotated(side: Side, anchor: Rows, phase: Rows) -> Rows:
-    sign = 1 if side is Side.TAIL else -1
-    return _times(anchor, np.concatenate([np.cos(phase), sign * np.sin(phase)], axis=1))
+    return _complex(side, anchor, np.concatenate([np.cos(phase), np.sin(phase)], axis=1))
 
 
 def _complex(side: Side, anchor: Rows, relation: Rows) -> Rows:

@@ -9,6 +9,7 @@ import numpy as np
 
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Longs
+from nscaching.data.sorting import counted_out
 
 LONGEST = 3  # steps
 MOST_PATHS = 1_000_000  # between two entities; of more, a part drawn by seed is looked at
@@ -77,9 +78,8 @@ def joined(left: Longs, ordered: Longs) -> tuple[Longs, Longs]:
     """Return all (i, j) with left[i] == ordered[j]; ``ordered`` is ascending."""
     begin = np.searchsorted(ordered, left, "left")
     size = np.searchsorted(ordered, left, "right") - begin
-    row = np.repeat(np.arange(len(left)), size)
-    within = np.arange(len(row)) - np.repeat(np.cumsum(size) - size, size)
-    return row, begin[row] + within
+    row, place = counted_out(size)
+    return row, begin[row] + place
 
 
 def paths_between(steps: Steps, head: int, tail: int) -> list[tuple[Longs, Longs]]:

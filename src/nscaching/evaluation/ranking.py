@@ -1,7 +1,8 @@
 """Filtered ranking of both sides of every triple."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ from nscaching.data.index import AnswerIndex, Ids, Side
 from nscaching.errors import DIVERGED, Diverged, UserError
 from nscaching.evaluation.chunks import Chunks
 from nscaching.evaluation.ranks import Floats, Ranks, Ties, metrics
-from nscaching.kernels import SCORE_BYTES, Kernels, Known, choose_kernels
-from nscaching.kernels.standing import Asked as Standing
+from nscaching.kernels import Kernels, Known, choose_kernels
+from nscaching.kernels.standing import Asked, scores_within
 from nscaching.models import Model, finite
 
 Device = torch.device | str
@@ -28,24 +29,17 @@ PIECE = 65536  # triples or entities whose rows are gathered at once
 
 def chunk_size(model: Model, budget: int = BUDGET) -> int:
     """Return how many queries can be scored against all entities at once within the budget."""
-    per_score = SCORE_BYTES
-    if model.broadcasts:  # which takes a few [queries, |E|, D] tensors
-        per_score += 3 * 4 * model.entity.shape[1]
-    return max(1, budget // (per_score * model.entities))
+    return max(1, scores_within(model, budget) // model.entities)
 
 
-class Asked:
-    """Queries of two ids each, on a device, with the true answers and, by an index, all known."""
-
-    def __init__(
-        self, first: Ids, second: Ids, answer: Ids, index: AnswerIndex | None, device: Device
-    ) -> None:
-        self.first, self.second = id_tensor(first, device), id_tensor(second, device)
-        self.answer = id_tensor(answer, device)
-        self.known: Known | None = None
-        if index is not None:
-            start, end = (id_tensor(run, device) for run in index.runs(first, second))
-            self.known = Known(start, end, torch.from_numpy(index.answers).to(device))
+def ask(first: Ids, second: Ids, answer: Ids, index: AnswerIndex | None, device: Device) -> Asked:
+    """Return queries on a device with the true answers and, by an index, all known ones."""
+    known = None
+    if index is not None:
+        start, end = (id_tensor(run, device) for run in index.runs(first, second))
+        known = Known(start, end, torch.from_numpy(index.answers).to(device))
+    anchor, relation, true = (id_tensor(ids, device) for ids in (first, second, answer))
+    return Asked(anchor, relation, true, known)
 
 
 class Queries:
@@ -65,9 +59,10 @@ class Queries:
         for side in Side:
             anchor, answer = side.query(head, tail)
             index = graph.filter_index[side] if filtered else None
-            self.sides[side] = Asked(anchor, relation, answer, index, device)
+            self.sides[side] = ask(anchor, relation, answer, index, device)
         # One tensor of relations serves both sides.
-        self.sides[Side.TAIL].second = self.sides[Side.HEAD].second
+        shared = self.sides[Side.HEAD].relation
+        self.sides[Side.TAIL] = replace(self.sides[Side.TAIL], relation=shared)
 
 
 def id_tensor(ids: npt.NDArray[Any], device: Device) -> Tensor:
@@ -87,6 +82,22 @@ def rank(
     kernels = kernels or choose_kernels("auto", model.entity.device)
     tile = kernels.tile(model, budget)
     chunks = Chunks(min(tile.queries, queries.most))
+
+    def count(side: Side, some: slice) -> Tensor:
+        return kernels.stand(model, side, queries.sides[side].part(some), tile.entities)
+
+    ranks = rank_sides(count, queries, chunks, progress)
+    queries.most = chunks.size
+    return ranks
+
+
+def rank_sides(
+    count: Callable[[Side, slice], Tensor],
+    queries: Queries,
+    chunks: Chunks,
+    progress: Progress | None,
+) -> dict[Side, Ranks]:
+    """Rank both sides by what ``count`` counts for some queries; in the order of the triples."""
     ranks: dict[Side, Ranks] = {}
     place = np.argsort(queries.order)
 
@@ -94,14 +105,9 @@ def rank(
         if progress is not None:
             progress(len(ranks) * of + done, 2 * of)
 
-    for side, asked in queries.sides.items():
-
-        def count(some: Standing, side: Side = side) -> Tensor:
-            return kernels.stand(model, side, some, tile.entities)
-
-        found = _ranks(count, asked, chunks, report)
+    for side in queries.sides:
+        found = _rank(partial(count, side), len(place), chunks, report)
         ranks[side] = Ranks(found.optimistic[place], found.pessimistic[place])
-    queries.most = chunks.size
     return ranks
 
 
@@ -120,28 +126,19 @@ def rank_among(
     """
     by = kernels or Kernels()
 
-    def count(some: Standing) -> Tensor:
-        return by.count(score(some.anchor, some.relation), some.answer, some.known)
+    def count(some: slice) -> Tensor:
+        here = asked.part(some)
+        return by.count(score(here.anchor, here.relation), here.answer, here.known)
 
-    return _ranks(count, asked, chunks, progress)
+    return _rank(count, len(asked.answer), chunks, progress)
 
 
-def _ranks(
-    count: Callable[[Standing], Tensor],
-    asked: Asked,
-    chunks: Chunks,
-    progress: Progress | None,
+def _rank(
+    count: Callable[[slice], Tensor], total: int, chunks: Chunks, progress: Progress | None
 ) -> Ranks:
-    """Rank by what ``count`` counts for some queries."""
-    known, total = asked.known, len(asked.answer)
-
-    def work(some: slice) -> Tensor:
-        others = known and known.part(some)
-        ids = asked.first[some], asked.second[some], asked.answer[some]
-        return count(Standing(*ids, others))
-
+    """Rank by what ``count`` counts for some queries [3, n]: above, level and non-finite."""
     parts = []
-    for some, found in chunks.over(total, work):
+    for some, found in chunks.over(total, count):
         parts.append(found)
         if progress is not None:
             progress(some.stop, total)

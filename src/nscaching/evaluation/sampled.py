@@ -9,12 +9,13 @@ from torch import Tensor
 from nscaching.config import MOST
 from nscaching.data.graph import KnowledgeGraph
 from nscaching.data.index import Side
-from nscaching.errors import DIVERGED, Diverged, check_bounds
+from nscaching.errors import check_bounds
 from nscaching.evaluation import ranking
 from nscaching.evaluation.chunks import Chunks
-from nscaching.evaluation.ranking import Asked, Options, Progress, Queries
+from nscaching.evaluation.ranking import Options, Progress, Queries
 from nscaching.evaluation.ranks import Floats, Ranks, Ties, figures
 from nscaching.kernels import Kernels, choose_kernels
+from nscaching.kernels.standing import Asked
 from nscaching.models import Model
 
 # Peak bytes per query and candidate: ids and what makes them (32), scores (8), masks (8).
@@ -75,42 +76,28 @@ def rank_sampled(
     """
     few = max(FEW, model.entities // candidates)
     chunks = Chunks(max(1, min(few, budget // (BYTES * candidates), queries.most)))
-    place, total = np.argsort(queries.order), 2 * len(queries.order)
-    number = torch.from_numpy(queries.order).to(model.entity.device)
-    found: dict[Side, Ranks] = {}
-    for turn, (side, asked) in enumerate(queries.sides.items()):
+    triple = torch.from_numpy(queries.order).to(model.entity.device)
 
-        def work(some: slice, side: Side = side, asked: Asked = asked, turn: int = turn) -> Tensor:
-            drawn = kernels.sample(
-                model.entities - 1, candidates, seed, 2 * number[some] + turn
-            )  # of the other entities: the answer is left out
-            answer = asked.answer[some].unsqueeze(1)
-            drawn += drawn >= answer
-            return _count(model, side, asked, some, torch.cat([answer, drawn], dim=1))
+    def count(side: Side, some: slice) -> Tensor:
+        asked, number = queries.sides[side].part(some), 2 * triple[some] + (side is Side.TAIL)
+        answer = asked.answer.unsqueeze(1)
+        drawn = kernels.sample(model.entities - 1, candidates, seed, number)
+        drawn += drawn >= answer  # of the other entities: the answer is left out
+        return _count(model, side, asked, torch.cat([answer, drawn], dim=1))
 
-        parts = []
-        for some, counts in chunks.over(len(number), work):
-            parts.append(counts)
-            if progress is not None:
-                progress(turn * len(number) + some.stop, total)
-        above, level, wrong = torch.cat(parts, dim=1).cpu().numpy()[:, place]
-        if wrong.any():
-            raise Diverged(DIVERGED)
-        found[side] = Ranks(above + 1, above + level + 1)
-    return found
+    return ranking.rank_sides(count, queries, chunks, progress)
 
 
-def _count(model: Model, side: Side, asked: Asked, some: slice, candidates: Tensor) -> Tensor:
+def _count(model: Model, side: Side, asked: Asked, candidates: Tensor) -> Tensor:
     """Count [3, n] the candidates [n, 1 + C] above the first, level with it, and non-finite."""
-    anchor, relation = asked.first[some], asked.second[some]
-    scores = model.score_candidates(side, anchor, relation, candidates)
+    scores = model.score_candidates(side, asked.anchor, asked.relation, candidates)
     counts = [(~scores.isfinite()).sum(1)]
     for compare in (torch.eq, torch.gt):
         rivals = compare(scores[:, 1:], scores[:, :1])
         if asked.known is not None:  # few are above: only those are looked up
             row, column = rivals.nonzero(as_tuple=True)
             entity = candidates[row, 1 + column]
-            rivals[row, column] = ~asked.known.part(some).holds(row, entity)
+            rivals[row, column] = ~asked.known.holds(row, entity)
         counts.append(rivals.sum(1))
     return torch.stack(counts[::-1])
 

@@ -15,9 +15,10 @@ from nscaching.data.index import Ids, Longs, Side
 from nscaching.data.types import RelationType
 from nscaching.evaluation import ranking
 from nscaching.evaluation.chunks import Chunks
-from nscaching.evaluation.ranking import Asked, id_tensor, rank_among, rows_by
+from nscaching.evaluation.ranking import id_tensor, rank_among, rows_by
 from nscaching.evaluation.ranks import Ranks, metrics
 from nscaching.kernels import Kernels, Known, choose_kernels
+from nscaching.kernels.standing import Asked
 from nscaching.models import Model
 
 SCORE_BYTES = 16  # per query and candidate at the peak: the scores, a copy, and two masks
@@ -126,16 +127,13 @@ class TypedQueries:
         row, entity = row[kept], entity[kept]
         queries = np.arange(len(some))
         start, end = np.searchsorted(row, queries), np.searchsorted(row, queries, "right")
-        asked = Asked(
-            self.anchor[some], self.relation[some], number[self.answer[some]], None, device
-        )
-        asked.known = Known(
-            id_tensor(start, device), id_tensor(end, device), torch.from_numpy(entity).to(device)
-        )
+        ids = self.anchor[some], self.relation[some], number[self.answer[some]], start, end
+        anchors, relations, answers, first, last = (id_tensor(each, device) for each in ids)
+        known = Known(first, last, torch.from_numpy(entity).to(device))
         every = id_tensor(candidates, device)
 
         def score(anchor: Tensor, relation: Tensor) -> Tensor:
             return model.score_shared(self.side, anchor, relation, every)
 
         chunks = Chunks(max(1, min(len(some), budget // (SCORE_BYTES * len(candidates)))))
-        return rank_among(score, asked, chunks, kernels=kernels)
+        return rank_among(score, Asked(anchors, relations, answers, known), chunks, kernels=kernels)

@@ -13,11 +13,9 @@ from nscaching.kernels.caches import CacheAccess, CacheSide, Contrast, Rivals
 from nscaching.kernels.learner import AutogradLearner, KVsAll, OneVsAll
 from nscaching.kernels.optimizers import Learning
 from nscaching.kernels.reference import Kernels
-from nscaching.kernels.standing import SCORE_BYTES
 from nscaching.kernels.state import State, join, part
 
 __all__ = [
-    "SCORE_BYTES",
     "AutogradLearner",
     "Batch",
     "CacheAccess",

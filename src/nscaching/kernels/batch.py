@@ -83,32 +83,27 @@ class Known:
 
         The answers of a query ascend.
         """
-        low, high = (
-            at.unsqueeze(1).expand(-1, len(bounds)).clone() for at in (self.start, self.end)
-        )
-        longest = int((self.end - self.start).max()) if len(self.start) else 0
-        for _ in range(longest.bit_length()):
-            low, high = self._halve(low, high, bounds)
-        return low
+        low, high = (at.unsqueeze(1).expand(-1, len(bounds)) for at in (self.start, self.end))
+        return self._first(low, high, bounds)
 
     def part(self, some: slice) -> Known:
         return Known(self.start[some], self.end[some], self.answers)
 
     def holds(self, row: Tensor, entity: Tensor) -> Tensor:
         """Say of each pair of query and entity [m] whether the query knows the entity."""
-        low, end = self.start[row], self.end[row]
-        high = end
+        end = self.end[row]
+        place = self._first(self.start[row], end, entity)
+        return (place < end) & (self.answers[place.clamp(max=len(self.answers) - 1)] == entity)
+
+    def _first(self, low: Tensor, high: Tensor, bound: Tensor) -> Tensor:
+        """Find the first answer from ``low`` on that is not below a bound, or else ``high``."""
         longest = int((self.end - self.start).max()) if len(self.start) else 0
         for _ in range(longest.bit_length()):
-            low, high = self._halve(low, high, entity)
-        return (low < end) & (self.answers[low.clamp(max=len(self.answers) - 1)] == entity)
-
-    def _halve(self, low: Tensor, high: Tensor, bound: Tensor) -> tuple[Tensor, Tensor]:
-        """Halve the ranges in which the first answer that is not below a bound is looked for."""
-        middle = (low + high) // 2
-        below = self.answers[middle.clamp(max=len(self.answers) - 1)] < bound
-        below &= middle < high
-        return low.where(~below, middle + 1), high.where(below, middle)
+            middle = (low + high) // 2
+            below = self.answers[middle.clamp(max=len(self.answers) - 1)] < bound
+            below &= middle < high
+            low, high = low.where(~below, middle + 1), high.where(below, middle)
+        return low
 
     def pairs(self) -> tuple[Tensor, Tensor]:
         """Return query and answer of all known answers, query by query."""

@@ -26,12 +26,16 @@ FEW_QUERIES, MANY_QUERIES = 64, 1024
 
 @dataclass(frozen=True)
 class Asked:
-    """Some queries with their answers."""
+    """Some queries of two ids each with their answers; of (h, ?, t) the ids are h and t."""
 
     anchor: Tensor  # [n]
     relation: Tensor  # [n]
     answer: Tensor  # [n]
     known: Known | None = None  # answers that do not count
+
+    def part(self, some: slice) -> Asked:
+        known = self.known and self.known.part(some)
+        return Asked(self.anchor[some], self.relation[some], self.answer[some], known)
 
     def cuts(self, firsts: range, entities: int) -> list[Known | None]:
         """Return the known answers in each part of the entities."""
@@ -52,12 +56,17 @@ class Tile(NamedTuple):
     """Whether the scores of a tile lie in memory."""
 
 
-def tile_of(model: Model, budget: int) -> Tile:
-    """Return a tile whose scores fit into some bytes: a stripe of all entities if it is wide."""
+def scores_within(model: Model, budget: int) -> int:
+    """Return how many scores fit into some bytes, temporaries included; at least one."""
     per_score = SCORE_BYTES
     if model.broadcasts:  # which takes a few [queries, |E|, D] tensors
         per_score += 3 * 4 * model.entity.shape[1]
-    scores = max(1, budget // per_score)
+    return max(1, budget // per_score)
+
+
+def tile_of(model: Model, budget: int) -> Tile:
+    """Return a tile whose scores fit into some bytes: a stripe of all entities if it is wide."""
+    scores = scores_within(model, budget)
     queries = scores // model.entities
     if queries >= (1 if model.broadcasts else FEW_QUERIES):
         return Tile(queries, model.entities)

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from nscaching.data.index import Side
 from nscaching.models.arithmetic import moduli, multiply, times
-from nscaching.models.base import MODELS, Form, Model
+from nscaching.models.base import MODELS, Model
+from nscaching.models.contract import Form
 
 
 class Bilinear(Model):

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from nscaching.data.index import Side
 from nscaching.models.arithmetic import multiply, times
-from nscaching.models.base import MODELS, Form, Model
+from nscaching.models.base import MODELS, Model
+from nscaching.models.contract import Form
 
 if TYPE_CHECKING:
     from nscaching.data.graph import KnowledgeGraph

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,10 +82,7 @@ def extend(
         kept = hold_out(facts, held_out, seed)
 
         def fit(rows: Mask, what: str) -> Model:
-            def report_step(done: int, total: int) -> None:
-                if progress is not None:
-                    progress(what, done, total)
-
+            report_step = progress and partial(progress, what)
             some = facts.triples[rows]
             return fit_new(run.model, run.config, run.graph, some, names, seed, report_step)
 

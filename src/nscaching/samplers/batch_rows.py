@@ -34,8 +34,10 @@ class BatchRows:
         ``mine`` marks the triples [B] that refresh a row of the side; None: all.
         """
         self.batch, self.kernels = batch, kernels
-        sides = zip(rows.items(), mine, strict=True)
-        self.sides = [_Side(batch, *at, shared.get(at[0]), kernels, some) for at, some in sides]
+        self.sides = [
+            _Side(batch, side, rows[side], shared.get(side), kernels, some)
+            for side, some in zip(Side, mine, strict=True)
+        ]
 
     def are_of(self, batch: Batch) -> bool:
         return self.batch is batch or all(

@@ -1,28 +1,25 @@
 """The negative cache of NSCaching (Zhang et al., 2019), for any PyTorch training loop."""
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+from typing import Literal, cast
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from nscaching.data.index import AnswerIndex, Ids, Side, answer_index
-from nscaching.errors import UserError, unknown
+from nscaching.data.index import AnswerIndex, Side, answer_index
+from nscaching.errors import UserError
 from nscaching.kernels import Batch, CacheAccess, CacheSide, Kernels, Negatives, choose_kernels
 from nscaching.models import Model
+from nscaching.samplers.arguments import LongArray, Triples, as_ids, as_triples, check_settings
 from nscaching.samplers.batch_rows import BatchRows
 from nscaching.samplers.draws import Draws, Progress, SideRule
+from nscaching.samplers.keys import Keys
 from nscaching.samplers.places import NewRows
 from nscaching.samplers.score_function import Score, ScoreFunction
 from nscaching.samplers.shared_rows import SharedRows, rows_of_budget
 from nscaching.samplers.start import fill
 from nscaching.settings import CacheSettings, Strategy
-
-LongArray = Tensor | npt.NDArray[Any] | Sequence[int]
 
 
 class NegativeCache:
@@ -43,7 +40,7 @@ class NegativeCache:
 
     def __init__(
         self,
-        triples: Tensor | npt.NDArray[Any],
+        triples: Triples,
         num_entities: int,
         num_relations: int,
         n1: int = 50,
@@ -87,15 +84,15 @@ class NegativeCache:
             n1, n2, draw, refresh, temperature, refresh_side=refresh_side, candidates=candidates,
             shared_candidates=shared_candidates, candidate_rows=candidate_rows, strata=strata,
         )  # fmt: skip
-        _check(settings, num_entities, side)
+        check_settings(settings, num_entities, side)
         if device is None:
             device = triples.device if isinstance(triples, Tensor) else "cpu"
         self.device = torch.device(device)
         self.kernels = choose_kernels(kernels, self.device) if isinstance(kernels, str) else kernels
         if index is None:
-            index = answer_index(_columns(triples, num_entities, num_relations), num_relations)
-        self.entities, self.relations = num_entities, num_relations
-        self.settings = settings
+            index = answer_index(as_triples(triples, num_entities, num_relations), num_relations)
+        self.entities, self.settings = num_entities, settings
+        self.keys = Keys(index, num_relations, self.device)
         self.draws = Draws(
             index, num_entities, num_relations, side=side, filter_known=filter_known,
             device=self.device, seed=seed, kernels=self.kernels,
@@ -107,19 +104,14 @@ class NegativeCache:
         """The cached entities, int32 [rows, N1] for each side: a row for each query, or fewer."""
         self.sides: dict[Side, CacheSide] = {}  # where each query has a row on the device
         self._at_hand: BatchRows | None = None  # else: copies of the rows of the last batch
-        self._sorted_codes = {asked: index[asked].codes for asked in Side}
         for asked in Side:
-            count = len(self.shared[asked] if self.shared else index[asked])
+            count = len(self.shared[asked]) if self.shared else self.keys.count(asked)
             if new_rows is not None:
                 self.rows[asked] = new_rows(count, n1)
                 continue
             self.rows[asked] = torch.empty(count, n1, dtype=torch.int32, device=self.device)
             if not self.shared:
-                # A key is a query: anchor and relation are all that scoring needs.
-                codes = torch.from_numpy(index[asked].codes).to(self.device)
-                query = codes // num_relations, codes % num_relations
-                self.sides[asked] = CacheSide(asked, self.rows[asked], *query)
-        self._codes: dict[Side, Tensor] = {}
+                self.sides[asked] = CacheSide(asked, self.rows[asked], *self.keys.queries(asked))
         self._drawn: tuple[Batch, Negatives] | None = None  # the last draw
         start = self._access([], None)
         fill(self.rows, self.draws, start, bool(self.shared), progress)
@@ -167,10 +159,10 @@ class NegativeCache:
 
     def batch(self, head: LongArray, relation: LongArray, tail: LongArray) -> Batch:
         """Return training triples [B] with the keys of their two queries."""
-        h, r, t = (self._ids(ids) for ids in (head, relation, tail))
+        h, r, t = (as_ids(ids, self.device) for ids in (head, relation, tail))
         if not len(h) == len(r) == len(t):
             raise UserError(f"{len(h)} heads, {len(r)} relations and {len(t)} tails are no triples")
-        return Batch(h, r, t, self._key(Side.HEAD, t, r), self._key(Side.TAIL, h, r))
+        return Batch(h, r, t, self.keys.of(Side.HEAD, t, r), self.keys.of(Side.TAIL, h, r))
 
     def draw(self, batch: Batch, model: Model | None, count: int = 1) -> Negatives:
         """Draw negatives for triples whose keys are known; ``tick`` is the number of the step."""
@@ -183,20 +175,10 @@ class NegativeCache:
             replace_head = draws.choose_head(batch)
             drawn = self.kernels.draw_by_score(there, replace_head, access, count)
             if draws.filter_known and self.shared:
-                drawn = self._without_known(batch, drawn)
+                # Other queries of a row may have cached what completes the query at hand.
+                drawn = draws.without_known(batch, drawn)
         self._drawn = batch, drawn
         return drawn
-
-    def _without_known(self, batch: Batch, drawn: Negatives) -> Negatives:
-        """Replace what other queries of a shared row cache, and completes the query at hand."""
-        assert drawn.replace_head is not None
-        of_head, of_tail = (
-            self.draws.is_known(side, batch.key(side).unsqueeze(1), drawn.entity) for side in Side
-        )
-        known = torch.where(drawn.replace_head.unsqueeze(1), of_head, of_tail)
-        other = self.draws.unknown_entities(batch, drawn.replace_head, drawn.entity.shape[1])
-        entity = torch.where(known, other, drawn.entity)
-        return batch.corrupt(drawn.replace_head, entity, entity)
 
     def access(self, batch: Batch, model: Model | None) -> CacheAccess:
         """Return the rows of triples whose keys are known, for a kernel."""
@@ -256,7 +238,7 @@ class NegativeCache:
             raise UserError("entries takes relation and one of head and tail")
         side, anchor = (Side.TAIL, head) if head is not None else (Side.HEAD, tail)
         query = torch.tensor([[anchor], [relation]], device=self.device)
-        row = self._key(side, *query)
+        row = self.keys.of(side, *query)
         if self.shared:
             row = self.shared[side].find(*query)
         self.wait()
@@ -265,7 +247,7 @@ class NegativeCache:
     @property
     def queries(self) -> int:
         """The number of queries of both sides."""
-        return sum(map(len, self._sorted_codes.values()))
+        return sum(map(self.keys.count, Side))
 
     @property
     def reached(self) -> bool:
@@ -277,11 +259,12 @@ class NegativeCache:
     def nbytes(self) -> int:
         """Memory of the cache in bytes: the cached entities and the queries that they belong to."""
         held = [t for c in self.sides.values() for t in (c.anchor, c.relation)]
-        held += [*self.rows.values(), *self._codes.values()]
-        return sum(tensor.nbytes for tensor in held) + sum(s.nbytes for s in self.shared.values())
+        held += self.rows.values()
+        shared = sum(rows.nbytes for rows in self.shared.values())
+        return sum(tensor.nbytes for tensor in held) + shared + self.keys.nbytes
 
     def __repr__(self) -> str:
-        heads, tails = (f"{len(self._sorted_codes[side]):,}" for side in Side)
+        heads, tails = (f"{self.keys.count(side):,}" for side in Side)
         return (
             f"NegativeCache({heads} queries for heads, {tails} for tails, n1={self.settings.n1}, "
             f"n2={self.settings.n2}, {self.nbytes / 2**20:.1f} MiB on {self.device})"
@@ -291,14 +274,14 @@ class NegativeCache:
         """Return the cached entities and the state of the random numbers, as tensors."""
         self.wait()
         rows = {f"{side.value}_cache": ids for side, ids in self.rows.items()}
-        own = {"queries": self._digest(), "seed": torch.tensor(self.draws.seed)}
+        own = {"queries": self.keys.digest(), "seed": torch.tensor(self.draws.seed)}
         return {**rows, **own, **self.draws.checkpoint()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Continue from the state of a cache of the same training triples and the same N1."""
         if missing := sorted(self.state_dict().keys() - state.keys()):
             raise UserError(f"the state of a cache lacks {', '.join(missing)}")
-        if not torch.equal(state["queries"].cpu(), self._digest()):
+        if not torch.equal(state["queries"].cpu(), self.keys.digest()):
             raise UserError("the state belongs to a cache of other training triples")
         kept = {side: state[f"{side.value}_cache"] for side in Side}
         for side, ids in self.rows.items():
@@ -316,37 +299,6 @@ class NegativeCache:
         self.draws.seed = int(state["seed"])
         self.draws.restore(dict(state))
 
-    def _digest(self) -> Tensor:
-        codes = torch.cat([self._all_codes(side) for side in Side]).cpu().numpy()
-        digest = hashlib.sha256(codes.tobytes()).digest()
-        return torch.from_numpy(np.frombuffer(digest, np.int64).copy())
-
-    def _ids(self, given: LongArray) -> Tensor:
-        """Return ids [B] as contiguous int64: kernels read them as plain memory."""
-        ids = torch.as_tensor(given, device=self.device).reshape(-1)
-        if ids.is_floating_point() and len(ids):
-            raise UserError(f"ids must be whole numbers, not {ids.dtype}")
-        return ids.long().contiguous()
-
-    # Keys: the number of a query in ascending order of anchor·|R| + relation.
-
-    def _all_codes(self, side: Side) -> Tensor:
-        if side not in self._codes:
-            self._codes[side] = torch.from_numpy(self._sorted_codes[side]).to(self.device)
-        return self._codes[side]
-
-    def _key(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
-        """Return the keys [B] of queries, or raise a UserError that names an unknown query."""
-        codes, code = self._all_codes(side), anchor * self.relations + relation
-        key = torch.searchsorted(codes, code).clamp_(max=len(codes) - 1)
-        unknown = (codes[key] != code) | (relation < 0) | (relation >= self.relations)
-        if unknown.any():
-            row = int(unknown.nonzero()[0, 0])
-            ids = int(anchor[row]), int(relation[row])
-            query = f"(?, {ids[1]}, {ids[0]})" if side is Side.HEAD else f"({ids[0]}, {ids[1]}, ?)"
-            raise UserError(f"the training triples have no query {query}, so no cache of it")
-        return key
-
     def _access(self, keys: list[Tensor], model: Model | None) -> CacheAccess:
         draws = self.draws
         known = draws.is_known if draws.filter_known else None
@@ -355,32 +307,3 @@ class NegativeCache:
 
     def _model(self, score: Score | Model) -> Model:
         return score if isinstance(score, Model) else ScoreFunction(score, self.entities)
-
-
-def _check(settings: CacheSettings, entities: int, side: str) -> None:
-    choices = {**get_type_hints(CacheSettings), "side": SideRule}
-    for name, value in {**vars(settings), "side": side}.items():
-        if get_origin(choices[name]) is Literal and value not in get_args(choices[name]):
-            raise unknown(name, str(value), get_args(choices[name]))
-    if not 1 <= settings.n1 <= entities:
-        raise UserError(f"n1 = {settings.n1} is not in 1 … {entities}, the number of entities")
-    if settings.n2 < 1:
-        raise UserError(f"n2 = {settings.n2}: a refresh needs at least one fresh candidate")
-    if not 0 < settings.temperature < float("inf"):
-        raise UserError(f"temperature = {settings.temperature} is not a positive number")
-
-
-def _columns(triples: Tensor | npt.NDArray[Any], entities: int, relations: int) -> Ids:
-    """Return the triples as int32 [n, 3], or raise a UserError that names what is wrong."""
-    array = triples.cpu().numpy() if isinstance(triples, Tensor) else np.asarray(triples)
-    if array.ndim != 2 or array.shape[1] != 3 or array.dtype.kind not in "iu":
-        given = f"{array.dtype} {list(array.shape)}"
-        raise UserError(f"triples must be whole numbers [n, 3], not {given}")
-    if not len(array):
-        raise UserError("triples are empty: a cache needs the training triples")
-    bad = ((array < 0) | (array >= (entities, relations, entities))).any(axis=1)
-    if bad.any():
-        row = int(bad.argmax())
-        sizes = f"{entities:,} entities and {relations:,} relations"
-        raise UserError(f"triple {row}, {array[row].tolist()}, is out of range of {sizes}")
-    return array.astype(np.int32)

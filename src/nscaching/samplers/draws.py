@@ -93,6 +93,17 @@ class Draws:
             chosen[mine] = entity.view(-1, count)
         return chosen
 
+    def without_known(self, batch: Batch, drawn: Negatives) -> Negatives:
+        """Replace the entities that make training triples."""
+        assert drawn.replace_head is not None
+        of_head, of_tail = (
+            self.is_known(side, batch.key(side).unsqueeze(1), drawn.entity) for side in Side
+        )
+        known = torch.where(drawn.replace_head.unsqueeze(1), of_head, of_tail)
+        other = self.unknown_entities(batch, drawn.replace_head, drawn.entity.shape[1])
+        entity = torch.where(known, other, drawn.entity)
+        return batch.corrupt(drawn.replace_head, entity, entity)
+
     def choose_entities(self, side: Side, key: Tensor, count: int, filter_known: bool) -> Tensor:
         """Choose ``count`` different entities for each key: key [n] → ids [n, count].
 

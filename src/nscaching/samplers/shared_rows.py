@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from nscaching.data.index import AnswerIndex, Longs, Side
-from nscaching.data.sorting import on_cores, slices
+from nscaching.data.sorting import counted_out, on_cores, slices
 from nscaching.errors import UserError, counted, flag
 from nscaching.units import read_budget
 
@@ -23,6 +23,9 @@ OWN = 0.5
 """Part of the rows beyond one for each relation that the most visited queries have alone."""
 
 ID = 4  # bytes of a cached entity
+
+Mask = npt.NDArray[np.bool_]
+"""For the keys of a side, whether they have a row of their own."""
 
 
 def rows_within(budget: str, keys: int, n1: int, named: str = "memory") -> int:
@@ -65,11 +68,7 @@ class SharedRows:
 
 
 def rows_of_budget(
-    budget: str,
-    index: Mapping[Side, AnswerIndex],
-    n1: int,
-    entities: int,
-    device: torch.device,
+    budget: str, index: Mapping[Side, AnswerIndex], n1: int, entities: int, device: torch.device
 ) -> dict[Side, SharedRows]:
     """Return the rows of all queries within a budget; an empty dictionary: each has its own."""
     keys = sum(map(len, index.values()))
@@ -102,14 +101,14 @@ def share_rows(
     own = _most_visited(index, round(share * (rows - np.count_nonzero(sizes))))
     counts = _rows_of_relations(_sizes(index, own), rows - sum(map(np.count_nonzero, own)))
 
-    def of_side(side: Side) -> SharedRows:
-        place, answers = list(index).index(side), index[side]
-        alone, mine = own[place], np.split(counts, 2)[place]
+    def of_side(given: tuple[AnswerIndex, Mask, Longs]) -> SharedRows:
+        answers, alone, mine = given
         first = _first_queries(answers.codes[~alone], entities, mine)
-        given = (torch.from_numpy(codes).to(device) for codes in (answers.codes[alone], first))
-        return SharedRows(entities, answers.relations, *given)
+        codes = (torch.from_numpy(codes).to(device) for codes in (answers.codes[alone], first))
+        return SharedRows(entities, answers.relations, *codes)
 
-    return dict(zip(index, on_cores(of_side, index), strict=True))
+    parts = zip(index.values(), own, np.split(counts, 2), strict=True)
+    return dict(zip(index, on_cores(of_side, parts), strict=True))
 
 
 def least_rows(index: Mapping[Side, AnswerIndex]) -> int:
@@ -117,18 +116,14 @@ def least_rows(index: Mapping[Side, AnswerIndex]) -> int:
     return int(np.count_nonzero(_sizes(index)))
 
 
-Masks = Sequence[npt.NDArray[np.bool_]]
-"""For the keys of each side, whether they have a row of their own."""
-
-
-def _sizes(index: Mapping[Side, AnswerIndex], own: Masks | None = None) -> Longs:
+def _sizes(index: Mapping[Side, AnswerIndex], own: Sequence[Mask] | None = None) -> Longs:
     """Count the queries of each relation and side [2·|R|] that have no row of their own."""
     relations = index[Side.HEAD].relations
     counts = []
-    for place, answers in enumerate(index.values()):
+    for answers, alone in zip(index.values(), own or (None, None), strict=True):
 
-        def count(some: slice, place: int = place, codes: Longs = answers.codes) -> Longs:
-            left = codes[some] if own is None else codes[some][~own[place][some]]
+        def count(some: slice, codes: Longs = answers.codes, alone: Mask | None = alone) -> Longs:
+            left = codes[some] if alone is None else codes[some][~alone[some]]
             return np.bincount(left % relations, minlength=relations)
 
         parts = on_cores(count, slices(len(answers)))
@@ -161,7 +156,7 @@ def _rows_of_relations(sizes: Longs, rows: int) -> Longs:
     return spread
 
 
-def _most_visited(index: Mapping[Side, AnswerIndex], count: int) -> Masks:
+def _most_visited(index: Mapping[Side, AnswerIndex], count: int) -> list[Mask]:
     """Mark on each side the queries with the most answers, of equal ones the first."""
     own = [np.zeros(len(each), bool) for each in index.values()]
     if count <= 0:
@@ -184,7 +179,7 @@ def _most_visited(index: Mapping[Side, AnswerIndex], count: int) -> Masks:
     level = [int(n[v == least].sum()) for v, n in found]
     before = count - int(above[values == least][0]) - np.cumsum([0, *level[:-1]])
 
-    def mark(each: tuple[tuple[Longs, npt.NDArray[np.bool_], slice], int]) -> None:
+    def mark(each: tuple[tuple[Longs, Mask, slice], int]) -> None:
         (offsets, mine, some), room = each
         visited = visits(offsets, some)
         mine[some] = visited > least
@@ -201,7 +196,7 @@ def _first_queries(codes: Longs, entities: int, rows: Longs) -> Longs:
     relation *= entities
     relation += anchor
     relation.sort()
-    within = np.arange(rows.sum()) - np.repeat(np.cumsum(rows) - rows, rows)
-    begin, size, count = (np.repeat(n, rows) for n in (np.cumsum(sizes) - sizes, sizes, rows))
-    first: Longs = relation[begin + within * size // np.maximum(count, 1)]
+    of, place = counted_out(rows)
+    begin = np.cumsum(sizes) - sizes
+    first: Longs = relation[begin[of] + place * sizes[of] // rows[of]]
     return first

@@ -147,10 +147,8 @@ class Explorer:
 
 def _said(view: View, asked: Asked) -> dict[str, Any]:
     """Return the parameters that are not the defaults."""
-    said = {each.name: asked.values[each.name] for each in view.parameters}
-    return {
-        each.name: said[each.name] for each in view.parameters if said[each.name] != each.default
-    }
+    usual = {each.name: each.default for each in view.parameters}
+    return {name: asked.values[name] for name in usual if asked.values[name] != usual[name]}
 
 
 def _is_asked(values: Mapping[str, Any]) -> bool:

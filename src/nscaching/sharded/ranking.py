@@ -11,7 +11,8 @@ from nscaching.data.index import Ids, Side
 from nscaching.errors import DIVERGED, Diverged
 from nscaching.evaluation.ranking import BUDGET, Progress, id_tensor
 from nscaching.evaluation.ranks import Ranks
-from nscaching.kernels import SCORE_BYTES, Kernels, Known
+from nscaching.kernels import Kernels, Known
+from nscaching.kernels.standing import scores_within
 from nscaching.sharded.meeting import Meeting
 
 
@@ -57,7 +58,7 @@ def rank_in_shards(
     world, shards, model = meeting.world, meeting.shards, meeting.model
     place, ranks = np.argsort(queries.order), {}
     most = -(-shards.entities // world.size) + shards.entities // shards.blocks + 1
-    chunk = max(1, budget // (SCORE_BYTES * most))  # the same on all ranks
+    chunk = max(1, scores_within(model, budget) // most)  # the same on all ranks
     for number, side in enumerate(Side):
         anchor, relation, answer, known = queries.side(side)
         counts = []

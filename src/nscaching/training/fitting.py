@@ -45,7 +45,7 @@ def place_caches(
     if not (found.on_gpu and found.cached) or found.lacking() != "GPU memory":
         return here, ""
     away = config.changed(cache_place="host")
-    if Statement(graph, away, out, snapshots, checkpoints).lacking() is not None:
+    if found.with_config(away).lacking() is not None:
         return here, ""
     needs, has = (
         readable(n or 0) for n in (found.peak(found.device), found.available["GPU memory"])
@@ -70,9 +70,7 @@ def remedy(found: Statement, place: Place, bound: int) -> str:
 
     def fits(**settings: Any) -> bool:  # noqa: ANN401  (fields of TrainConfig)
         try:
-            changed = config.changed(**settings)
-            place_of_files = found.out, found.snapshots, found.checkpoints
-            return Statement(found.graph, changed, *place_of_files).peak(place) <= bound
+            return found.with_config(config.changed(**settings)).peak(place) <= bound
         except UserError:  # settings that contradict each other
             return False
 

@@ -1,5 +1,7 @@
 """The memory and disk that a training run needs, computed from its settings before it starts."""
 
+from __future__ import annotations
+
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,7 +73,7 @@ class Statement:
         one_side = self.sampler.one_side and self.objective not in ALL_ENTITIES
         steps = self.kernels if one_side or softmax else "reference"
         self.triples, self.batch = len(graph.train), min(config.batch_size, len(graph.train))
-        places = self._places() if self._moves_rows_only() else None
+        places = self._named_by_a_batch() if self._moves_rows_only() else None
         self.learned = Learned(self.model, config.optimizer, steps, softmax, places)
         plain = config.filter_known or self.model.form not in FORMS or softmax
         self.compiled_refresh = self.kernels != "reference" and not plain
@@ -126,7 +128,7 @@ class Statement:
         decays = config.penalty_norm != "n3" and penalty(config, self.model) > 0
         return config.optimizer.startswith("row-") or (config.optimizer == "adagrad" and not decays)
 
-    def _places(self) -> int:
+    def _named_by_a_batch(self) -> int:
         """Return how many entities a batch names: no more have a gradient in a step on GPUs."""
         config = self.config
         if self.objective == "softmax":  # two queries of each triple
@@ -142,6 +144,10 @@ class Statement:
         mine = [item for item in self.items if item.place == place]
         transient = [item.bytes for item in mine if item.transient]
         return sum(item.bytes for item in mine) - sum(transient) + max(transient, default=0)
+
+    def with_config(self, config: TrainConfig) -> Statement:
+        """Return the statement of the same run with other settings."""
+        return Statement(self.graph, config, self.out, self.snapshots, self.checkpoints)
 
     def lacking(self) -> Place | None:
         for place in self.places:

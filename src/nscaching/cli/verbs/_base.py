@@ -1,6 +1,7 @@
 """A verb is a dataclass: its fields are the flags of the command line."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, get_type_hints
@@ -23,6 +24,13 @@ Where = Annotated[
 ]
 RunPath = Annotated[Positional[Path], arg(metavar="RUN", help="A run folder.")]
 RunPaths = Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN", help="Run folders.")]
+Memory = Annotated[
+    str,
+    arg(
+        help="Memory for reading tables, such as 4GiB: what needs more is read through DuckDB, and "
+        "its\narrays are kept. Empty: no limit."
+    ),
+]
 Json = Annotated[bool, arg(help="Print JSON on standard output instead of a table.")]
 Csv = Annotated[bool, arg(help="Print CSV on standard output instead of a table, with all digits.")]
 Trust = Annotated[
@@ -73,10 +81,7 @@ class AskRun(ABC):
             self.show(run, result)
 
     def print_plain(self, result: dict[str, Any]) -> bool:
-        """Print the answer for programs to read, if one asks; return whether one does."""
-        if self.json:
-            print_json(result)
-        return self.json
+        return print_plain(self.json, False, result, ())
 
     def load(self) -> Run:
         from nscaching.runs.run import Run
@@ -103,13 +108,20 @@ class AskTable(AskRun):
         super().run()
 
     def print_plain(self, result: dict[str, Any]) -> bool:
-        if self.csv:
-            print_csv(self.rows(result))
-        return self.csv or super().print_plain(result)
+        return print_plain(self.json, self.csv, result, self.rows(result) if self.csv else ())
 
     @abstractmethod
     def rows(self, result: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the answer as rows, a line of CSV each."""
+
+
+def print_plain(json: bool, csv: bool, whole: object, rows: Iterable[Mapping[str, Any]]) -> bool:
+    """Print an answer for programs to read, if one asks; return whether one does."""
+    if json:
+        print_json(whole)
+    elif csv:
+        print_csv(rows)
+    return json or csv
 
 
 def one_form(json: bool, csv: bool) -> None:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from nscaching.cli.rows import print_csv
-from nscaching.cli.tables import cells, note, print_json, print_table, say
-from nscaching.cli.verbs._base import Csv, Json, Where, one_form
+from nscaching.cli.tables import cells, note, print_table, say
+from nscaching.cli.verbs._base import Csv, Json, Memory, Where, one_form, print_plain
 from nscaching.cli.verbs.predict import named
 from nscaching.errors import UserError, user_path
 
@@ -20,8 +19,7 @@ WhereOrRun = Annotated[
     arg(metavar="WHERE", help="A known data set, a folder, a file, or a run folder."),
 ]
 Pattern = Annotated[
-    Positional[str],
-    arg(metavar="PATTERN", help="Part of a name or label; with * or ?, all of it."),
+    Positional[str], arg(metavar="PATTERN", help="Part of a name or label; with * or ?, all of it.")
 ]
 
 
@@ -52,9 +50,7 @@ class Audit:
     """Seed by which a single file is split 90/5/5."""
     literals: bool = False
     """Use the literals of RDF files as entities; else triples with a literal are left out."""
-    memory: str = ""
-    """Memory for reading tables, such as 4GiB: what needs more is read through DuckDB, and its
-    arrays are kept. Empty: no limit."""
+    memory: Memory = ""
     json: Json = False
     csv: Csv = False
 
@@ -87,11 +83,7 @@ class Audit:
             written["page"] = str(found.write_page(self.page, self.overwrite))
         if self.clean:
             written["clean"] = str(save(graph, self.clean))
-        if self.json:
-            print_json(found.to_dict() | written)
-            return
-        if self.csv:
-            print_csv(audit_rows(found))
+        if print_plain(self.json, self.csv, found.to_dict() | written, audit_rows(found)):
             return
         show_audit(found)
         if removed:
@@ -121,9 +113,7 @@ class Relations:
     """
 
     where: WhereOrRun
-    memory: str = ""
-    """Memory for reading tables, such as 4GiB: what needs more is read through DuckDB, and its
-    arrays are kept. Empty: no limit."""
+    memory: Memory = ""
     json: Json = False
     csv: Csv = False
 
@@ -136,11 +126,7 @@ class Relations:
         graph = load_data_or_run(self.where, self.memory)
         with when_slow(f"comparing the relations of {graph.name}") as bar:
             found = list_relations(graph, bar.stage)
-        if self.json:
-            print_json({"graph": graph.name, "relations": found})
-            return
-        if self.csv:
-            print_csv(found)
+        if print_plain(self.json, self.csv, {"graph": graph.name, "relations": found}, found):
             return
         columns = ("triples", "heads", "tails")
         rows = [
@@ -168,9 +154,7 @@ class Entities:
     pattern: Pattern = ""
     top: int = 20
     """How many."""
-    memory: str = ""
-    """Memory for reading tables, such as 4GiB: what needs more is read through DuckDB, and its
-    arrays are kept. Empty: no limit."""
+    memory: Memory = ""
     json: Json = False
     csv: Csv = False
 
@@ -181,11 +165,7 @@ class Entities:
         one_form(self.json, self.csv)
         graph = load_data_or_run(self.where, self.memory)
         found = find_entities(graph, self.pattern, self.top)
-        if self.json:
-            print_json({"graph": graph.name, **found})
-            return
-        if self.csv:
-            print_csv(found["entities"])
+        if print_plain(self.json, self.csv, {"graph": graph.name, **found}, found["entities"]):
             return
         rows = [[named(each, graph), *cells(each, "triples")] for each in found["entities"]]
         print_table(["entity", "triples"], rows)

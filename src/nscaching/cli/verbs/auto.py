@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from nscaching.cli.verbs._base import Json, Where
+from nscaching.cli.verbs._base import Json, Memory, Where
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,7 @@ class Auto:
     """Seed by which a single file is split 90/5/5."""
     literals: bool = False
     """Use the literals of RDF files as entities; else triples with a literal are left out."""
-    memory: str = ""
-    """Memory for reading tables, such as 4GiB: what needs more is read through DuckDB, and its
-    arrays are kept. Empty: no limit."""
+    memory: Memory = ""
     json: Json = False
 
     def run(self) -> None:

@@ -6,9 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nscaching.cli.rows import print_csv
-from nscaching.cli.tables import HEADINGS, cells, note, print_json, print_table, say
-from nscaching.cli.verbs._base import Csv, Json, Run, RunPaths, Trust, one_form
+from nscaching.cli.tables import HEADINGS, cells, note, print_table, say
+from nscaching.cli.verbs._base import Csv, Json, Run, RunPaths, Trust, one_form, print_plain
 from nscaching.cli.verbs.predict import print_answers
 from nscaching.errors import UserError, check_bounds, user_path
 
@@ -124,12 +123,8 @@ def compare(
         names = [str(run.path) for run in runs]
     if plot is not None:
         plot_comparison(runs, names, plot)
-    if as_json:
-        written = None if plot is None else str(plot)
-        print_json({"runs": [summary(run) for run in runs], "plot": written, **more})
-        return
-    if as_csv:
-        print_csv(map(summary, runs))
+    found, written = list(map(summary, runs)), None if plot is None else str(plot)
+    if print_plain(as_json, as_csv, {"runs": found, "plot": written, **more}, found):
         return
     rows = []
     for name, run in zip(names, runs, strict=True):

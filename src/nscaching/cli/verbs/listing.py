@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from nscaching.cli.rows import print_csv
-from nscaching.cli.tables import cells, print_json, print_table, say
-from nscaching.cli.verbs._base import Csv, Json, one_form
+from nscaching.cli.tables import cells, print_table, say
+from nscaching.cli.verbs._base import Csv, Json, one_form, print_plain
 from nscaching.errors import as_flag
 
 
@@ -32,11 +31,8 @@ class Datasets:
             rows[name] = {field: getattr(known, field) for field in ("title", *columns)}
         for name, row in rows.items():
             row["here"] = name == "world" or datasets.is_cached(name)
-        if self.json:
-            print_json(rows)
-            return
-        if self.csv:
-            print_csv({"name": name} | row for name, row in rows.items())
+        lines = ({"name": name} | row for name, row in rows.items())
+        if print_plain(self.json, self.csv, rows, lines):
             return
         here = {True: "yes", False: "on first use"}
         table = [[name, *cells(row, *columns), here[row["here"]]] for name, row in rows.items()]
@@ -67,18 +63,12 @@ class Presets:
                 settings = config.flat()
                 rows.setdefault(name, {"data": data, "model": settings.pop("model")})
                 rows[name][variant] = {k: v for k, v in settings.items() if v != defaults[k]}
-        if self.json:
-            print_json(rows)
-            return
-        if self.csv:
-            kinds = ((name, variant) for name in rows for variant in variants(name))
-            about = ("data", "model")
-            print_csv(
-                {"name": f"{name}:{variant}"}
-                | {k: rows[name][k] for k in about}
-                | rows[name][variant]
-                for name, variant in kinds
-            )
+        lines = (
+            {"name": f"{name}:{variant}"} | {k: row[k] for k in ("data", "model")} | row[variant]
+            for name, row in rows.items()
+            for variant in variants(name)
+        )
+        if print_plain(self.json, self.csv, rows, lines):
             return
         table = [
             [f"{name}:{variant}", " ".join(_flag(k, v) for k, v in row[variant].items())]

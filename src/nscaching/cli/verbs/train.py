@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from tyro.conf import OmitArgPrefixes, Suppress
 
-from nscaching.cli.verbs._base import Json, Settings, Trust, Where
+from nscaching.cli.verbs._base import Json, Memory, Settings, Trust, Where
 from nscaching.config import HINTS, TrainConfig
 from nscaching.errors import UserError, user_path
 from nscaching.probes import ProbeConfig
@@ -42,9 +42,7 @@ class Train:
     """Seed by which a single file is split 90/5/5."""
     literals: bool = False
     """Use the literals of RDF files as entities; else triples with a literal are left out."""
-    memory: str = ""
-    """Memory for reading tables, such as 4GiB: what needs more is read through DuckDB, and its
-    arrays are kept. Empty: no limit."""
+    memory: Memory = ""
     dry_run: bool = False
     """Train nothing: show the memory and disk that the run needs, and whether it fits."""
     checkpoint_every: float = 60.0

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from tyro.conf import OmitArgPrefixes, Suppress
 
-from nscaching.cli.verbs._base import Json, Settings, Trust, Where
+from nscaching.cli.verbs._base import Json, Memory, Settings, Trust, Where
 from nscaching.tuning import require_optuna
 
 
@@ -30,9 +30,7 @@ class Tune:
     """Seed by which a single file is split 90/5/5."""
     literals: bool = False
     """Use the literals of RDF files as entities; else triples with a literal are left out."""
-    memory: str = ""
-    """Memory for reading tables, such as 4GiB: what needs more is read through DuckDB, and its
-    arrays are kept. Empty: no limit."""
+    memory: Memory = ""
     trust: Trust = False
     json: Json = False
     given: Suppress[tuple[str, ...]] = ()  # which settings the command line names

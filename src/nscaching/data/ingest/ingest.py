@@ -11,9 +11,10 @@ from nscaching.data.checks import SPLITS, check_splits
 from nscaching.data.index import Ids
 from nscaching.data.ingest.numbering import LIBRARY, Numbering, library
 from nscaching.data.ingest.reading import Reader
-from nscaching.data.ingest.store import Kept, Store, identity, write_graph, write_names
+from nscaching.data.ingest.store import Kept, Said, Store, identity, write_graph, write_names
 from nscaching.data.mapped_names import MappedNames
 from nscaching.data.names import unknown_name
+from nscaching.data.negatives import COLUMNS, unknown_in
 from nscaching.data.readers.blocks import Progress, stepping
 from nscaching.data.readers.table import line_naming
 from nscaching.errors import UserError, flag
@@ -24,7 +25,6 @@ PACKED = 6  # bytes of a table for a byte of a .gz
 OF_DUCKDB, OF_CHUNK = 2, 4  # shares of the budget: for DuckDB, and for the names of a chunk
 LEAST = 256 << 20  # bytes: with less DuckDB does not work
 
-Said = Callable[[str], None]
 Splitting = Callable[[Ids, list[str], dict[str, int]], dict[str, Ids]]
 """Splits the triples of a single file; adds to notes and to repeats."""
 
@@ -68,6 +68,7 @@ def ingest(
 ) -> Kept:
     """Return the arrays of a graph, made now, and said ``why``, or kept from an earlier start."""
     store = Store(data.name, data.where, data.split_seed)
+    report = progress or (lambda what, done, of: None)
     with store.locked(say):
         made_from = identity(data.files(), data.split_seed)
         if kept := store.find(made_from, say):
@@ -77,10 +78,10 @@ def ingest(
         with store.making(say) as folder:
             work = folder / "work"
             work.mkdir()
-            kept = _make(data, memory, split, progress, work)
+            kept = _make(data, memory, split, report, work)
             if identity(data.files(), data.split_seed) != made_from:
                 raise UserError(f"{data.where} changed while it was read: read it again")
-            write_graph(folder, kept, made_from, progress)
+            write_graph(folder, kept, made_from, report)
             del kept  # which maps files of ``work``
             shutil.rmtree(work)
         kept = store.find(made_from, say)
@@ -88,7 +89,7 @@ def ingest(
     return kept
 
 
-def _make(data: Data, memory: int, split: Splitting, progress: Progress | None, work: Path) -> Kept:
+def _make(data: Data, memory: int, split: Splitting, progress: Progress, work: Path) -> Kept:
     notes: list[str] = []
     repeats: dict[str, int] = {}
     numbering = Numbering(work, memory // OF_DUCKDB, progress)
@@ -124,14 +125,11 @@ def _check_known(
     for split, rows in labelled.items():
         path, sizes = data.negatives[split], _sizes([rows])
         new = [max(0, size - before) for size, before in zip(sizes, known, strict=True)]
-        for kind, columns, place in (("entity", (0, 2), 0), ("relation", (1,), 1)):
+        for place, (kind, columns) in enumerate(COLUMNS.items()):
             if new[place]:
                 name = names[place][known[place]]
-                line = line_naming(path, name, columns)
-                where = f"{path}:{line}" if line else str(path)
-                more = f"; {sum(new) - 1:,} more of its names are unknown" if sum(new) > 1 else ""
                 error = unknown_name(kind, name, names[place], known[place])
-                raise UserError(f"{where}: {error}{more}")
+                raise unknown_in(path, line_naming(path, name, columns), error, sum(new))
 
 
 def _sizes(parts: Iterable[Ids]) -> tuple[int, int]:

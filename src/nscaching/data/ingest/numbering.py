@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,7 +61,7 @@ def library() -> Any:  # noqa: ANN401
 class Numbering:
     """Names given in any number, with repeats → their numbers in the order of first occurrence."""
 
-    def __init__(self, folder: Path, memory: int, progress: Progress | None) -> None:
+    def __init__(self, folder: Path, memory: int, progress: Progress) -> None:
         self.folder, self.memory, self.progress = folder, memory, progress
         self.given = 0  # names so far, with repeats
         threads = max(1, min(os.cpu_count() or 1, memory // OF_A_THREAD))
@@ -103,7 +103,7 @@ class Numbering:
                 self._watched(what, query)
                 if table := DROPPED.get(what):
                     self.base.execute(f"DROP TABLE {table}")
-        self.count = self._count("names")
+        ((self.count,),) = self.base.execute("SELECT count(*) FROM names").fetchall()
         if self.count > MOST:
             raise UserError(f"there are {self.count:,} names, and ids reach {MOST:,}")
 
@@ -121,18 +121,12 @@ class Numbering:
         """Yield the names by number in pieces, each name ended by END."""
         done = 0
         for part in self._rows("names", "name", 0, self.count):
-            if self.progress is not None:
-                self.progress("writing names", done, self.count)
+            self.progress("writing names", done, self.count)
             done += len(part["name"])
             yield (END.join(part["name"]) + END).encode()
 
     def close(self) -> None:
         self.base.close()
-
-    def _count(self, table: str) -> int:
-        found = self.base.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608
-        assert found is not None
-        return int(found[0])
 
     def _rows(self, table: str, column: str, begin: int, end: int) -> Iterator[dict[str, Any]]:
         query = f"SELECT {column} FROM {table} WHERE rowid >= ? AND rowid < ?"  # noqa: S608
@@ -145,23 +139,20 @@ class Numbering:
 
     def _watched(self, what: str, query: str) -> None:
         """Run a query, and report how far it is."""
-        if self.progress is not None:
-            self.progress(what, 0, 1000)
-        error: list[BaseException] = []
-        thread = threading.Thread(target=_run, args=(self.base.execute, query, error))
-        thread.start()
-        try:
-            while thread.is_alive():
-                thread.join(POLL)
-                done = self.base.query_progress()
-                if self.progress is not None and 0 <= done <= 100:
-                    self.progress(what, round(10 * done), 1000)
-        finally:
-            while thread.is_alive():  # such as by Ctrl-C
-                self.base.interrupt()
-                thread.join(POLL)
-        if error:
-            raise error[0]
+        self.progress(what, 0, 1000)
+        with ThreadPoolExecutor(1) as pool:
+            work = pool.submit(self.base.execute, query)
+            try:
+                while not work.done():
+                    wait([work], POLL)
+                    done = self.base.query_progress()
+                    if 0 <= done <= 100:
+                        self.progress(what, round(10 * done), 1000)
+            finally:
+                while not work.done():  # such as by Ctrl-C
+                    self.base.interrupt()
+                    wait([work], POLL)
+        work.result()
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -176,13 +167,6 @@ class Numbering:
                 what = f"too little to number {self.given:,} names: give more"
                 raise UserError(f"{share}, {what}") from error
             raise CannotWriteError(f"cannot write {self.folder}: {full or error}") from error
-
-
-def _run(work: Callable[[str], object], query: str, error: list[BaseException]) -> None:
-    try:
-        work(query)
-    except BaseException as found:  # raised again by the thread that waits
-        error.append(found)
 
 
 def _fault_of_disk(text: str) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from nscaching.data.index import ROWS, Ids
 from nscaching.data.ingest.numbering import Numbering
 from nscaching.data.readers.blocks import Progress
-from nscaching.data.readers.name_table import BulkNames, NameTable, bounds_of
+from nscaching.data.readers.name_table import END, BulkNames, NameTable, by_bulk
 from nscaching.data.readers.table import triple_names
 from nscaching.errors import UserError
 from nscaching.files import writing
@@ -58,7 +58,7 @@ class Reader:
         self.relations = BulkNames(NameTable())
         self.read = 0  # rows
 
-    def read_all(self, files: Iterable[Path], notes: list[str], progress: Progress | None) -> None:
+    def read_all(self, files: Iterable[Path], notes: list[str], progress: Progress) -> None:
         with writing(self.rows.path), self.rows.path.open("wb") as out:
             for path in files:
                 for piece in triple_names(path, notes, progress):
@@ -69,14 +69,9 @@ class Reader:
         self.relations.flush()
 
     def _number(self, piece: bytes) -> Ids:
-        data, begin, end = bounds_of(piece)
-        if self.names.count and self.names.needs(len(end)) > self.memory:
+        if self.names.count and self.names.needs(piece.count(END.encode())) > self.memory:
             self._end_chunk()
-        begin, end = begin.reshape(-1, 3), end.reshape(-1, 3)
-        ids = np.empty((len(end), 3), np.int32)
-        ids[:, 1] = self.relations.number(data, begin[:, 1].copy(), end[:, 1].copy())
-        places = begin[:, ::2].reshape(-1), end[:, ::2].reshape(-1)
-        ids[:, ::2] = self.names.number(data, *places).reshape(-1, 2)
+        ids = by_bulk(piece, self.names, self.relations)
         self.read += len(ids)
         return ids
 
@@ -91,7 +86,7 @@ class Reader:
         self.rows.chunks.append(Chunk(self.read, first))
         self.names = BulkNames(NameTable())
 
-    def renumber(self, progress: Progress | None) -> None:
+    def renumber(self, progress: Progress) -> None:
         """Give the rows the ids of the whole graph, in place."""
         path, begin = self.rows.path, 0
         firsts = [chunk.first for chunk in self.rows.chunks[1:]] + [self.numbering.given]
@@ -106,5 +101,4 @@ class Reader:
                     file.seek(3 * INT * begin)
                     file.write(rows.data)
                     begin += count
-                    if progress is not None:
-                        progress("writing ids", begin, self.read)
+                    progress("writing ids", begin, self.read)

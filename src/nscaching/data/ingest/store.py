@@ -6,7 +6,6 @@ made a folder ``unfinished``. Who looks at either holds the lock of the folder a
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -28,7 +27,7 @@ from nscaching.data.index import Ids
 from nscaching.data.mapped_names import MappedNames, ends_of
 from nscaching.data.readers.blocks import Progress
 from nscaching.errors import UserError, reading
-from nscaching.files import CannotWriteError, sync, writing
+from nscaching.files import CannotWriteError, sync, try_lock, writing
 
 FORMAT = 1  # of the arrays and of how files are read: arrays of another format are made anew
 ARRAYS, UNFINISHED, ABOUT = "arrays", "unfinished", "graph.json"
@@ -89,7 +88,7 @@ class Store:
             descriptor = os.open(self.folder, os.O_RDONLY)
         try:
             waits = False
-            while not _lock(descriptor):
+            while not try_lock(descriptor):
                 if not waits:
                     say(f"another process reads the same data into {self.folder}: waiting for it")
                 waits = True
@@ -147,16 +146,6 @@ class Store:
                 raise
 
 
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # some file systems have no locks
-        pass
-    return True
-
-
 def write_names(folder: Path, texts: Iterable[bytes], order: Iterable[Ids]) -> MappedNames:
     """Write names, given by number and each ended by END, with their order; map them."""
     ends = [np.zeros(1, np.int64)]
@@ -169,15 +158,12 @@ def write_names(folder: Path, texts: Iterable[bytes], order: Iterable[Ids]) -> M
     return _map_names(folder)
 
 
-def write_graph(
-    folder: Path, kept: Kept, made_from: dict[str, Any], progress: Progress | None
-) -> None:
+def write_graph(folder: Path, kept: Kept, made_from: dict[str, Any], progress: Progress) -> None:
     """Write everything but the names of entities, which the folder has."""
     arrays = kept.splits | {f"{split}{FALSE}": rows for split, rows in kept.labelled.items()}
     done, size = 0, sum(rows.nbytes for rows in arrays.values())
     for name, rows in arrays.items():
-        if progress is not None:
-            progress("keeping arrays", done, max(1, size))
+        progress("keeping arrays", done, max(1, size))
         _write_array(folder / f"{name}.npy", rows)
         done += rows.nbytes
     about = {name: getattr(kept, name) for name in TOLD}
@@ -204,11 +190,8 @@ def _read(folder: Path, about: dict[str, Any]) -> Kept:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_size for path in folder.iterdir() if _is_array(path)}
-
-
-def _is_array(path: Path) -> bool:
-    return path.is_file() and path.name != ABOUT
+    files = (path for path in folder.iterdir() if path.is_file() and path.name != ABOUT)
+    return {path.name: path.stat().st_size for path in files}
 
 
 def _map_names(folder: Path) -> MappedNames:

@@ -39,7 +39,7 @@ def number_triples(pieces: Iterable[bytes], entities: NameTable, relations: Name
     for count, names in enumerate(pieces):
         if count == BULK_AFTER:
             bulk = [BulkNames(entities), BulkNames(relations)]
-        parts.append(_by_bulk(names, *bulk) if bulk else _by_dict(names, entities, relations))
+        parts.append(by_bulk(names, *bulk) if bulk else _by_dict(names, entities, relations))
     for each in bulk:
         each.flush()
     return np.concatenate(parts)
@@ -60,7 +60,8 @@ def _by_dict(names: bytes, entities: NameTable, relations: NameTable) -> Ids:
     return ids
 
 
-def _by_bulk(names: bytes, entities: "BulkNames", relations: "BulkNames") -> Ids:
+def by_bulk(names: bytes, entities: "BulkNames", relations: "BulkNames") -> Ids:
+    """Return the ids [n, 3] of names (head, relation, tail, head, …), each ended by END."""
     data, *columns = bounds_of(names)
     bounds = np.stack(columns).reshape(2, -1, 3)
     ids = np.empty((bounds.shape[1], 3), np.int32)

@@ -15,7 +15,7 @@ from nscaching.errors import UserError, flag, reading, user_path
 from nscaching.evaluation.classify import score_triples
 from nscaching.evaluation.ranking import Progress, Queries, breakdown, rank
 from nscaching.evaluation.ranks import Ranks
-from nscaching.files import check_new_file, replacing
+from nscaching.files import check_new_file, write_text
 from nscaching.runs.card import command, kept
 from nscaching.runs.folder import REPORT, has_ended, resume_command
 from nscaching.runs.inspect import CachedQuery, cache_at, recorded_epochs
@@ -53,9 +53,7 @@ def report(
         raise UserError("the run is not saved: say where to write its report")
     target = user_path(path or (run.path or Path()) / REPORT)
     check_new_file(target, flag("out", "path"), overwrite or _is_own(run, target))
-    content = render(run, progress)
-    with replacing(target, shared=True) as partial:
-        partial.write_text(content, encoding="utf-8", newline="\n")
+    write_text(target, render(run, progress), shared=True)
     return target
 
 

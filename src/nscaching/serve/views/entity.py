@@ -86,11 +86,7 @@ async def _facts(asked: Request) -> FactList:
     none = Group(relation, Side(asked["side"]), run.facts.triples[:0, 0], [])
     group = mine[0] if mine else none
     start = asked["start"]
-    return {
-        "entity": run.named(entity),
-        "start": start,
-        "group": _group(run, group, start, PAGE),
-    }
+    return {"entity": run.named(entity), "start": start, "group": _group(run, group, start, PAGE)}
 
 
 VIEWS = (

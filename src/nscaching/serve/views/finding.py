@@ -42,9 +42,7 @@ async def _search(asked: Request) -> Search:
 
 
 TEXT = Parameter("q", "beginnings of words of a name; empty: the most linked")
-KIND = Parameter(
-    "kind", "what to search", default="both", choices=("both", "entity", "relation")
-)  # fmt: skip
+KIND = Parameter("kind", "what to search", default="both", choices=("both", "entity", "relation"))
 
 VIEWS = (
     View("home", "/", "The runs that are served", Home, _home),

@@ -19,7 +19,8 @@ from nscaching.settings import CacheSettings, GeneratorSettings
 
 AT_LEAST_ONE = ("dim", "epochs", "batch_size", "n2", "negatives", "tail")
 AT_LEAST_ZERO = (
-    "near", "strata", "validate_candidates", "lazy", "validate_every", "patience", "seed", "threads",
+    "near", "validate_candidates", "lazy", "validate_every", "patience", "seed", "threads",
+    "strata",
 )  # fmt: skip
 POSITIVE = ("lr", "temperature", "generator_lr", "adversarial", "scale")
 NOT_NEGATIVE = ("adagrad_start", "margin", "penalty", "relation_weight", "entropy_bonus")

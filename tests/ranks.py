@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import multiprocessing
 import os
 import pickle
@@ -17,6 +18,7 @@ import torch.distributed as dist
 import nscaching.cli.main
 import nscaching.cli.sharded
 from nscaching import KnowledgeGraph, TrainConfig
+from nscaching.data.index import Side
 from nscaching.sharded.world import World
 from nscaching.training import sharded
 from nscaching.training.shard_trainer import ShardTrainer
@@ -134,3 +136,22 @@ def train(world, out, settings, every=0.0):
         sharded.resume_in_shards(world, out, checkpoint_every=every)
     else:
         sharded.train_in_shards(world, GRAPH, config(**settings), out, checkpoint_every=every)
+
+
+def traffic(world, cases):
+    """Return for each case the bytes sent for a triple, by kind, and the different keys of it."""
+    graph, found = KnowledgeGraph.load("world"), []
+    for settings in cases:
+        asked = config(**settings, batch_size=512)
+        trainer = ShardTrainer(world, graph, asked)
+        world.take_traffic()
+        keys, again = 0, copy.copy(trainer.triples)
+        again.taken = again.taken.clone()
+        for _ in range(8):
+            trainer.step(512)
+            _, batch = again.take(512)
+            keys += sum(len(batch.key(side).unique()) for side in Side) / (8 * 512)
+        sent = world.take_traffic()
+        bytes_of_triple = {kind: each["bytes"] / (8 * 512) for kind, each in sent.items()}
+        found.append((bytes_of_triple, keys, asked))
+    return found

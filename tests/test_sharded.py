@@ -13,6 +13,7 @@ from nscaching.data.index import Side
 from nscaching.errors import UserError
 from nscaching.kernels.shards import BLOCKS, Shards
 from nscaching.sharded.tables import is_sharded
+from nscaching.sharded.traffic import Training
 
 SOFTMAX = {
     "objective": "softmax", "tail": 9, "n1": 6, "penalty": 0.01, "penalty_norm": "n3",
@@ -134,3 +135,35 @@ def test_strata_divide_a_row(settings, message):
         return
     with pytest.raises(UserError, match=message):
         ranks.steps_of_one(settings, 1)
+
+
+TRAFFIC = {
+    "bernoulli": {"model": "TransE", "sampler": "bernoulli", "dim": 16},
+    "scores": {"model": "ComplEx", "dim": 16, "n1": 20, "n2": 10},
+    "strata": {"model": "ComplEx", "dim": 16, "n1": 20, "n2": 10, "strata": 4},
+    "softmax": {"model": "ComplEx", "objective": "softmax", "n1": 20, "tail": 32, "dim": 16},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sent(tmp_path_factory):
+    cases = [*TRAFFIC.values()]
+    found = ranks.on_ranks(4, tmp_path_factory.mktemp("traffic") / "4", ranks.traffic, cases)
+    return dict(zip(TRAFFIC, found[0], strict=True))
+
+
+@pytest.mark.parametrize("case", TRAFFIC)
+def test_the_bytes_are_those_of_the_formula(sent, case):
+    """Compare what four ranks sent with the formula, which knows the average graph."""
+    measured, keys, config = sent[case]
+    row = config.dim * (2 if config.model == "ComplEx" else 1)
+    softmax = config.objective == "softmax"
+    formula = Training(
+        4, row, config.batch_size, row * 9, strata=config.cache.strata, keys=keys,
+        n1=0 if config.sampler == "bernoulli" else config.cache.n1, n2=config.cache.n2,
+        tail=config.tail if softmax else 0,
+    )  # fmt: skip
+    expected = formula.bytes_of_triple()
+    assert measured.keys() == expected.keys()
+    for kind, sent_bytes in measured.items():
+        assert sent_bytes == pytest.approx(expected[kind], rel=0.05), kind

@@ -1,0 +1,81 @@
+"""How many bytes ranks send to each other for a training triple, by formula.
+
+A rank is one of P, and each entity is as likely on any: a candidate is on another rank with chance
+(P − 1)/P, and c candidates are on (P − 1)·(1 − (1 − 1/P)ᶜ) other ranks on average.
+"""
+
+from dataclasses import dataclass
+
+FLOAT, INT, LONG, DOUBLE = 4, 4, 8, 8
+# A query goes with its relation and its number of candidates, a pair with the candidate's row.
+QUERY_INTS, PAIR_INTS = 2, 1
+FIGURES = 5  # of a step: loss, teaching triples, squares of gradients; two wishes
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the traffic of a training depends on."""
+
+    ranks: int
+    width: int  # numbers of a query
+    batch: int
+    relation_numbers: int  # of all tables that ranks have in common
+    negatives: int = 1
+    n1: int = 0  # no cache: 0
+    n2: int = 0
+    keys: float = 2.0  # different queries that are refreshed, for each triple of a batch
+    strata: int = 0
+    tail: int = 0  # a softmax: its tail, and n1 is its head
+
+    @property
+    def far(self) -> float:
+        return (self.ranks - 1) / self.ranks
+
+    def hosts(self, candidates: int) -> float:
+        return (self.ranks - 1) * (1 - (1 - 1 / self.ranks) ** candidates)
+
+    def meeting(
+        self, queries: float, candidates: int, hosts: float, back: bool, shared: int = 0
+    ) -> dict[str, float]:
+        """Return the bytes of queries that meet candidates; with ``back``, gradients return."""
+        ids = hosts * QUERY_INTS * INT + candidates * self.far * PAIR_INTS * INT
+        sent = {
+            "ids": queries * ids,
+            "queries": queries * hosts * self.width * FLOAT,
+            "scores": queries * (candidates + shared) * self.far * FLOAT,
+        }
+        return sent | ({f"{k}, gradients": sent[k] for k in ("queries", "scores")} if back else {})
+
+    def parts(self) -> list[dict[str, float]]:
+        everyone = self.ranks - 1
+        once = self.ranks / self.batch  # what each rank sends once in a step
+        ring = 2 * self.far * once
+        figures = ring * FIGURES * DOUBLE
+        meetings = 1
+        if self.tail:
+            met = [self.meeting(2, 1 + self.n1, everyone, True, self.tail)]
+            figures += ring * self.batch * FLOAT  # the losses of all triples
+        else:
+            negative = 1 + self.negatives
+            met = [self.meeting(1, negative, self.hosts(negative), True)]
+        if self.n1 and not self.tail:
+            met.append(self._refresh())
+            meetings += 2
+        common = ring * self.relation_numbers * FLOAT
+        counts = meetings * once * everyone * 2 * LONG
+        return [*met, {"gradients of relations": common, "figures": figures, "counts": counts}]
+
+    def _refresh(self) -> dict[str, float]:
+        if not self.strata:
+            candidates = self.n1 + self.n2
+            return self.meeting(self.keys, candidates, self.hosts(candidates), False)
+        candidates = self.n1 // self.strata + max(1, self.n2 // self.strata)
+        return self.meeting(self.keys, candidates, self.far, False)  # all on one rank
+
+    def bytes_of_triple(self) -> dict[str, float]:
+        """Return the bytes that all ranks send for a triple, by the kinds of ``World.traffic``."""
+        total: dict[str, float] = {}
+        for part in self.parts():
+            for kind, sent in part.items():
+                total[kind] = total.get(kind, 0.0) + sent
+        return total

@@ -43,11 +43,8 @@ SPEEDS = {"TransE": 18.6e6, "ComplEx": 10.1e6}
 
 
 def command(data: str, out: Path, config: dict[str, Any], processes: int) -> list[str]:
-    flags = [
-        word
-        for name, value in config.items()
-        for word in (f"--{name.replace('_', '-')}", str(value))
-    ]
+    named = {f"--{name.replace('_', '-')}": str(value) for name, value in config.items()}
+    flags = [word for pair in named.items() for word in pair]
     launch = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
     start = [*launch, "-m", "nscaching"] if processes > 1 else ["-m", "nscaching"]
     return [sys.executable, *start, "train", data, *flags, "--plain", "--out", str(out)]
@@ -108,13 +105,18 @@ def strata(data: str, count: int, epochs: int, base: Path) -> None:
             print(f"{model} | {name} | {test['mrr']:.4f} | {test['hits@10']:.4f}", flush=True)
 
 
+def _without_clocks(file: Path) -> list[dict[str, Any]]:
+    """Return the records of a run, without seconds and without what was sent."""
+    records = map(json.loads, file.read_text().splitlines())
+    return [{k: v for k, v in r.items() if "seconds" not in k and k != "sent"} for r in records]
+
+
 def kills(number: int, base: Path) -> None:
     """Kill processes of one training until it has had so many kills."""
     config = {"model": "TransE", "dim": 16, "epochs": 20, "lr": 0.01, "seed": 1, "device": "cpu"}
     config |= {"checkpoint_every": 0.5, "batch_size": 128}
     train("world", base / "whole", config, 2)
     words, chance, done = command("world", base / "killed", config, 2), random.Random(3), 0  # noqa: S311
-    words[words.index("--nproc-per-node") : 0] = []
     at = words.index("-m", 3)
     words[at:at] = ["--max-restarts", str(2 * number)]
     with (base / "log").open("w") as log:
@@ -131,18 +133,9 @@ def kills(number: int, base: Path) -> None:
         code = process.wait()
     one, other = (Run.load(base / name).model.state_dict() for name in ("whole", "killed"))
     same = all(torch.equal(one[name], other[name]) for name in one)
-    lines = [
-        (base / name / "metrics.jsonl").read_text().splitlines() for name in ("whole", "killed")
-    ]
-    timeless = [
-        [
-            {k: v for k, v in json.loads(x).items() if "seconds" not in k and k != "sent"}
-            for x in part
-        ]
-        for part in lines
-    ]
+    records = [_without_clocks(base / name / "metrics.jsonl") for name in ("whole", "killed")]
     print(f"{done} kills, exit code {code}; parameters {'equal' if same else 'DIFFER'}")
-    print(f"metrics {'equal' if timeless[0] == timeless[1] else 'DIFFER'}")
+    print(f"metrics {'equal' if records[0] == records[1] else 'DIFFER'}")
 
 
 def links() -> None:

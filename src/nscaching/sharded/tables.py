@@ -25,8 +25,9 @@ def new_model(
 ) -> Model:
     """Build the model of this rank's entities, with the rows that one process would start with."""
     relations = len(graph.relations) * (2 if config.reciprocal else 1)
-    with device:
-        model = MODELS.get(config.model)(len(shards), relations, config.dim, config.norm)
+    kind = MODELS.get(config.model)
+    with device if kind.starts_anywhere() else torch.device("cpu"):
+        model = kind(len(shards), relations, config.dim, config.norm)
     model.reciprocal = config.reciprocal
     model.prepare(graph.with_inverses() if model.reciprocal else graph)
     own = [table for name, table in model.named_parameters() if is_sharded(name)]

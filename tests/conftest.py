@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from pathlib import Path
@@ -10,6 +11,15 @@ import pytest
 
 # Read before `_own_surroundings` takes it away.
 _MIRROR = os.environ.get("NSCACHING_MIRROR")
+
+
+def pytest_collection_finish():
+    """Let no collection of garbage go through what stays: modules and thousands of tests.
+
+    With them one takes half a second, and some trainings ask for one.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

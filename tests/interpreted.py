@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from types import SimpleNamespace
 
 import numpy as np
 import triton
 import triton.language as tl
+from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 
 __all__ = ["hasten", "sort", "sorted_twice"]
@@ -30,6 +32,24 @@ def hasten() -> None:
     interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
     interpreter._patch_lang = lambda fn: interpreter._LangPatchScope()
     tl.sort = sort
+    interpreter._get_np_dtype = kept_by_name(interpreter._get_np_dtype)
+    # Overflows are computed for an assertion that, without `debug`, is left out.
+    if not interpreter.InterpreterOptions().debug:
+        TritonSemantic.binary_op_sanitize_overflow_impl = lambda *_: None
+
+
+def kept_by_name(numpy_dtype):
+    """Return a function from Triton's types to NumPy's that makes its table of them once."""
+    kept = {}
+
+    @functools.wraps(numpy_dtype)
+    def find(dtype):
+        scalar = dtype.scalar  # of blocks, what they consist of: shapes do not matter
+        if scalar.name not in kept:
+            kept[scalar.name] = numpy_dtype(scalar)
+        return kept[scalar.name]
+
+    return find
 
 
 @triton.jit

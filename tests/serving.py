@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import sys
 import threading
 import time
+import traceback
 
 import pytest
 
@@ -58,6 +60,16 @@ def folders(tmp_path_factory):
     return base
 
 
+def end(running, thread):
+    """End a server that runs in a thread; where it does not end, say what it is doing."""
+    running.should_exit = True
+    thread.join(30)
+    if thread.is_alive():
+        doing = "".join(traceback.format_stack(sys._current_frames()[thread.ident]))
+        state = running.server_state
+        pytest.fail(f"{len(state.connections)} connections, {len(state.tasks)} tasks:\n{doing}")
+
+
 class Running:
     """A service in a thread of this process."""
 
@@ -87,9 +99,7 @@ class Running:
         return json.loads(body)
 
     def stop(self):
-        self.server.should_exit = True
-        self.thread.join(30)
-        assert not self.thread.is_alive()
+        end(self.server, self.thread)
 
 
 @pytest.fixture(scope="session")

@@ -69,8 +69,14 @@ def test_new_entities_do_not_displace_the_answers_to_other_queries(countries):
         assert unfiltered_mrr(run.extend(new, seed=seed)) > 0.97 * before
 
 
+@pytest.fixture
+def few_steps(monkeypatch):
+    """Fit in a few steps: what is tested holds after each."""
+    monkeypatch.setattr(new_vectors, "STEPS", 25)
+
+
 @pytest.mark.parametrize("name", MODELS.names())
-def test_nothing_else_moves(name):
+def test_nothing_else_moves(name, few_steps):
     run = run_of(name)
     before = {key: value.clone() for key, value in run.model.state_dict().items()}
     extended = run.extend(NEW)
@@ -95,7 +101,7 @@ def test_nothing_else_moves(name):
         {"objective": "softmax", "penalty_norm": "n3", "penalty": 0.1}, {"penalty": 0.1},
     ],
 )  # fmt: skip
-def test_every_loss_fits(settings):
+def test_every_loss_fits(settings, few_steps):
     graph = random_graph()
     run = train(graph, TrainConfig.from_dict({**TINY, "model": "ComplEx", **settings}))
     extended = run.extend(NEW, held_out=0)
@@ -118,7 +124,7 @@ def test_facts_between_known_entities_change_no_vector():
     assert extended.predict(*fact).queries[0]["known"] == "train"
 
 
-def test_the_same_seed_gives_the_same_vectors():
+def test_the_same_seed_gives_the_same_vectors(few_steps):
     first, again, other = (run_of().extend(NEW, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(first.model.entity, again.model.entity)
     assert not torch.equal(first.model.entity, other.model.entity)
@@ -164,7 +170,7 @@ def test_known_facts_are_named():
         run.extend(NEW, held_out=1)
 
 
-def test_the_verb_writes_a_new_folder(tmp_path, ask, capsys):
+def test_the_verb_writes_a_new_folder(tmp_path, ask, few_steps, capsys):
     graph = random_graph()
     run = train(graph, TrainConfig.from_dict(TINY))
     path = run.save(tmp_path / "run")
@@ -214,7 +220,7 @@ def test_the_verb_never_overwrites(tmp_path, capsys):
     assert "not '.doc'" in _failing(["extend", path, doc, "--out", tmp_path / "x"], capsys)
 
 
-def test_new_facts_may_be_rdf(tmp_path):
+def test_new_facts_may_be_rdf(tmp_path, few_steps):
     pytest.importorskip("pyoxigraph")
     old = "".join(f":e{i} :near :e{i + 1}, :e{i + 2}, _:node .\n" for i in range(9))
     (tmp_path / "old.ttl").write_text("@prefix : <http://x.org/> .\n" + old)
@@ -243,7 +249,9 @@ def test_new_facts_may_be_rdf(tmp_path):
 
 @pytest.mark.parametrize("name", ["ComplEx", "TransE", "TransD", "ManifoldE"])
 @pytest.mark.parametrize("settings", [{}, {"penalty": 0.1}])
-def test_gradients_of_the_new_rows_alone_are_those_of_whole_tables(name, settings, monkeypatch):
+def test_gradients_of_the_new_rows_alone_are_those_of_whole_tables(
+    name, settings, few_steps, monkeypatch
+):
     run = run_of(name, **settings)
     quick = run.extend(NEW)
     monkeypatch.setattr(new_vectors.NewRows, "missed", property(lambda rows: True, setter), False)
@@ -258,7 +266,7 @@ def setter(rows, value):
     """Ignore what is set."""
 
 
-def test_a_model_that_reads_its_table_in_another_way_is_extended_too():
+def test_a_model_that_reads_its_table_in_another_way_is_extended_too(few_steps):
     class ByIndex(MODELS.get("DistMult")):
         def rows_of(self, table, ids):
             return getattr(self, table)[ids]
@@ -269,7 +277,7 @@ def test_a_model_that_reads_its_table_in_another_way_is_extended_too():
     torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_the_test_triples_are_ranked_among_more_entities(tmp_path):
+def test_the_test_triples_are_ranked_among_more_entities(tmp_path, few_steps):
     more = run_of().extend(NEW)
     ranks = rank(more.model, Queries(more.graph, more.graph.test))
     found = metrics(np.concatenate([r.resolve("realistic") for r in ranks.values()]))

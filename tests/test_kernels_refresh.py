@@ -102,6 +102,20 @@ def test_rounded_rows(twin, model, learning):
 
 
 @pytest.mark.skipif(not SLOW, reason="nothing is interpreted")
+def test_the_interpreter_s_types_are_those_of_triton():
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    mine = interpreter._get_np_dtype
+    scalars = [tl.int1, tl.int8, tl.uint16, tl.int32, tl.uint32, tl.int64, tl.uint64]
+    scalars += [tl.float16, tl.bfloat16, tl.float32, tl.float64, tl.pointer_type(tl.float32)]
+    for scalar in scalars * 2:  # found, and found again
+        for dtype in (scalar, tl.block_type(scalar, [4]), tl.block_type(scalar, [2, 8])):
+            assert mine(dtype) == mine.__wrapped__(dtype)
+    assert mine is not mine.__wrapped__
+
+
+@pytest.mark.skipif(not SLOW, reason="nothing is interpreted")
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_the_interpreter_sorts_as_triton_does(dtype):
     from interpreted import sorted_twice

@@ -137,7 +137,9 @@ def test_steps_agree(
     settings["temperature"] = 0.7
     plain, fast = (Run(path, model, learning, **settings) for path in ("reference", twin))
     steps = 0
-    for rows in batches(seed, [min(size, 5) for size in sizes] if twin in SLOW else sizes):
+    if twin in SLOW:  # three steps are enough for Adam's momenta and their powers to matter
+        sizes = [min(size, 5) for size in sizes[:3]]
+    for rows in batches(seed, sizes):
         if not is_clear(plain, rows):
             continue
         steps += 1
@@ -296,28 +298,34 @@ def test_tails_agree(twin, entities, count, seed, tick):
 @twins
 @pytest.mark.parametrize("optimizer", sorted(OPTIMIZERS))
 @pytest.mark.parametrize(("name", "norm"), [("ComplEx", 1), ("TransE", 2), ("RotatE", 1)])
-@pytest.mark.parametrize("back", [False, True])
-def test_another_path_goes_on_from_a_checkpoint(twin, optimizer, name, norm, back):
+def test_another_path_goes_on_from_a_checkpoint(twin, optimizer, name, norm):
+    """There and back: what the twin writes after a step of its own, the plain path reads."""
     model, learning = model_of(name, norm), learning_of(optimizer)
-    paths = (twin, "reference") if back else ("reference", twin)
     size = 3 if twin in SLOW else 12
-    first, second, third = batches(1, [size] * 3)
-    one = Run(paths[0], model, learning)
+    first, second, third, fourth = batches(1, [size] * 4)
+    one = Run("reference", model, learning)
     one.step(first)
     one.step(second)
-    other = Run(paths[1], one.model, learning)
+    other = same_step(one, twin, learning, third)
+    same_step(other, "reference", learning, fourth)
+
+
+def same_step(one, path, learning, rows):
+    """Make the next step of a run on its path and, from its checkpoint, on another one."""
+    other = Run(path, one.model, learning)
     state = copy.deepcopy(one.learner.checkpoint())
     other.sampler.restore(copy.deepcopy(one.sampler.checkpoint()))
     other.learner.restore(state)
     assert {part.split(".")[0] for part in state} >= {"square", "steps"}
-    assert ("mean.entity" in state) == ("adagrad" not in optimizer)
-    sums = one.step(third), other.step(third)
+    assert ("mean.entity" in state) == (not learning.adagrad)
+    sums = one.step(rows), other.step(rows)
     torch.testing.assert_close(*sums, rtol=3e-5, atol=1e-5)
     for (key, table), got in zip(
         parameters(one.model).items(), parameters(other.model).values(), strict=True
     ):
         far = (got - table).abs() > 1e-3 * learning.lr
         assert far.float().mean() < 0.02, key  # rounding decides steps of the smallest gradients
+    return other
 
 
 @fast_twins

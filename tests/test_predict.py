@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 
@@ -15,9 +17,19 @@ from nscaching.models import MODELS
 GRAPH = random_graph(entities=12, relations=4, train=90, valid=20, test=20)
 
 
+@functools.cache
+def run_of(name):
+    """Return a run, whose probabilities are fitted at its first answer and then kept."""
+    return Run(GRAPH, None, new_model(name, 12, 4, norm=2, seed=7))
+
+
 def ask(graph, model, *question, **options):
     """Return the answers to one query, as ``--json`` prints them."""
-    (result,) = Run(graph, None, model).predict(*question, **options).queries
+    return asked_of(Run(graph, None, model), *question, **options)
+
+
+def asked_of(run, *question, **options):
+    (result,) = run.predict(*question, **options).queries
     return result
 
 
@@ -43,7 +55,7 @@ def brute_force(model, triples, hide):
 @pytest.mark.parametrize("gap", ["head", "relation", "tail"])
 @pytest.mark.parametrize("name", MODELS.names())
 def test_ranking_is_a_sort_by_score(name, gap, known):
-    model = new_model(name, 12, 4, norm=2, seed=7)
+    run = run_of(name)
     for h, r, t in [(0, 0, 5), *GRAPH.test[:4].tolist(), *GRAPH.train[:2].tolist()]:
         triples = {
             "head": [(e, r, t) for e in range(12)],
@@ -51,9 +63,9 @@ def test_ranking_is_a_sort_by_score(name, gap, known):
             "tail": [(h, r, e) for e in range(12)],
         }[gap]
         asked = {"head": f"e{h}", "relation": f"r{r}", "tail": f"e{t}"} | {gap: None}
-        expected = brute_force(model, triples, known == "hide")
+        expected = brute_force(run.model, triples, known == "hide")
         for top in (1, 3, 99):
-            got = ask(GRAPH, model, **asked, top=top, known=known, any_type=True)
+            got = asked_of(run, **asked, top=top, known=known, any_type=True)
             assert {part: got[part] for part in asked} == asked
             hidden = sum(bool(split_of(triple)) for triple in triples)
             assert got["known_facts_left_out"] == (hidden if known == "hide" else 0)

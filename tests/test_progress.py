@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from nscaching.config import TrainConfig
@@ -14,7 +16,8 @@ from nscaching.training.listener import Stage
 def clock(monkeypatch):
     """Let a test say what time it is."""
     now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    # Not the clock of all: loops in threads of other tests would sleep until that time.
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 

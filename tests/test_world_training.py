@@ -31,16 +31,16 @@ def test_the_cache_beats_bernoulli(model):
 
 # Two thirds, about, of the MRR of the test triples after so few epochs; by chance it is 0.002.
 LEARNED = {
-    "TransE": 0.07, "TransM": 0.07, "TransH": 0.08, "TransD": 0.08, "TransR": 0.04,
-    "TranSparse": 0.04, "RotatE": 0.03, "ManifoldE": 0.07, "ManifoldE-hyperplane": 0.06,
-    "RESCAL": 0.16, "DistMult": 0.15, "HolE": 0.08, "ComplEx": 0.2, "ANALOGY": 0.15, "SimplE": 0.2,
+    "TransE": 0.17, "TransM": 0.085, "TransH": 0.08, "TransD": 0.08, "TransR": 0.045,
+    "TranSparse": 0.045, "RotatE": 0.05, "ManifoldE": 0.09, "ManifoldE-hyperplane": 0.065,
+    "RESCAL": 0.16, "DistMult": 0.15, "HolE": 0.19, "ComplEx": 0.26, "ANALOGY": 0.17, "SimplE": 0.2,
 }  # fmt: skip
-SHORT = {"TransR": 1, "TranSparse": 1}  # epochs, where one takes long; else five
+EPOCHS = {"TransR": 1, "TranSparse": 1, "RESCAL": 5, "SimplE": 5}  # the last two begin slowly
 
 
 @pytest.mark.parametrize("model", MODELS.names())
 def test_every_model_learns_with_the_defaults(model):
-    graph, epochs = KnowledgeGraph.load("world"), SHORT.get(model, 5)
+    graph, epochs = KnowledgeGraph.load("world"), EPOCHS.get(model, 2)
     run = train(
         graph, model=model, epochs=epochs, seed=1, validate_every=0, device="cpu", threads=1
     )

@@ -30,6 +30,7 @@ IDLE_SECONDS = 15  # that a connection without a request stays open
 MOST_HEAD = 16 << 10  # bytes of the head of a request
 CONNECTIONS = 400  # at once; beyond it the one that has waited longest is closed
 LINGERING = 1.0  # seconds in which what still arrives is dropped, so that a refusal is read
+UNREAD_SECONDS = 5.0  # for which the end of the service waits while a client does not read
 
 
 def _refusal(status: bytes, code: str, message: str) -> bytes:
@@ -49,6 +50,7 @@ class Patient(H11Protocol):
     begun = False  # a part of a request has arrived
     ended = False  # the client sends no more
     refused = False
+    last = False  # the service ends: no request after the one that is being answered
 
     @property
     def waits(self) -> bool:
@@ -90,6 +92,10 @@ class Patient(H11Protocol):
             self.transport.close()
 
     def shutdown(self) -> None:
+        """Close at once, or when the request that has begun is answered."""
+        if self.last:
+            return
+        self.last, self.since = True, time.monotonic()
         with contextlib.suppress(h11.LocalProtocolError):
             super().shutdown()
             return
@@ -106,11 +112,16 @@ class Patient(H11Protocol):
     def _refuse(self, answer: bytes) -> None:
         self.refused = True
         self.transport.write(answer)
-        self.transport.write_eof()
+        with contextlib.suppress(OSError):  # the client has gone, which nobody has noticed yet
+            self.transport.write_eof()
         self.loop.call_later(LINGERING, self.transport.close)
 
     def check(self, now: float) -> None:
-        if now - self.since > (HEAD_SECONDS if self.waits else REQUEST_SECONDS):
+        """Drop a client that takes too long."""
+        most = HEAD_SECONDS if self.waits else REQUEST_SECONDS
+        if self.last and (self.transport.is_closing() or self.flow.write_paused):
+            most = UNREAD_SECONDS
+        if now - self.since > most:
             self.drop()
 
 
@@ -118,19 +129,30 @@ class Server(uvicorn.Server):
     """Closes connections that are too slow; ``say`` is called when requests are answered."""
 
     say: Callable[[], None] | None = None
+    ending = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.say is not None:
             self.say()
-        self.sweeper = asyncio.create_task(self._sweep())  # kept: a task needs a reference
+        self.sweeper = asyncio.create_task(self._sweep(1))  # kept: a task needs a reference
 
-    async def _sweep(self) -> None:
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer the requests that have begun; close everything else at once."""
+        self.sweeper.cancel()
+        self.ending, self.sweeper = True, asyncio.create_task(self._sweep(0.1))
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+    async def _sweep(self, pause: float) -> None:
         while True:
-            await asyncio.sleep(1)
+            await asyncio.sleep(pause)
             now = time.monotonic()
             for connection in list(self.server_state.connections):
                 if isinstance(connection, Patient):
+                    if self.ending:  # some connections are accepted, but not yet here, when it ends
+                        connection.shutdown()
                     connection.check(now)
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import random
+import resource
 import shutil
 import signal
 import socket
@@ -311,3 +312,26 @@ def test_torchrun_restarts_what_was_killed(triples, tmp_path):
     epochs = [r["epoch"] for r in lines(tmp_path / "run") if "split" not in r]
     assert epochs == [*range(1, len(epochs) + 1)]
     assert Run.load(tmp_path / "run").result("test") is not None
+
+
+def train_short_of_room(world, out, settings):
+    """Train where the second rank can write small files only; return what was noted."""
+    if world.rank == 1:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+    said = []
+    listener = Listener()
+    listener.note = said.append
+    given = world, ranks.GRAPH, ranks.config(**settings), out
+    sharded.train_in_shards(*given, listener=listener, checkpoint_every=0.01)
+    if world.rank == 1:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    return said
+
+
+def test_a_full_disk_of_one_process_costs_no_training(whole, tmp_path):
+    said, _ = ranks.on_ranks(2, tmp_path / "ranks", train_short_of_room, tmp_path / "run", SETTINGS)
+    assert said
+    assert all(text.startswith("no checkpoint could be written: cannot write ") for text in said)
+    assert "File too large" in said[0]
+    assert_same(tmp_path / "run", whole)

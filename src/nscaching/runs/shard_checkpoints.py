@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.state_dict_loader import load
@@ -62,21 +63,18 @@ class ShardCheckpoints:
         return newest_last(self.folder)
 
     def save(self, state: State, best: Path | None = None) -> None:
-        """Write a checkpoint, all ranks together; ``best`` is the file of the best parameters."""
+        """Write a checkpoint, all ranks together; ``best`` is the file of the best parameters.
+
+        What one rank cannot write, no rank has written: all raise the same error.
+        """
         world, path = self.world, self.folder / f"{self._next():06d}.shards"
         partial = path.with_name(path.name + files.PARTIAL)
-        if world.leads:
-            with files.writing(partial):
-                shutil.rmtree(partial, ignore_errors=True)
-                partial.mkdir(parents=True)
-        world.wait()
-        tensors = dict(self._in_blocks(state))
-        with files.writing(partial):
-            save(tensors, checkpoint_id=partial)
-        mine = [file for file in partial.iterdir() if file.name.startswith(f"__{world.rank}_")]
-        sums = {file.name: _durable_sum(file) for file in mine}
-        all_sums = {name: value for part in world.gather(sums) for name, value in part.items()}
-        if world.leads:
+
+        def begin() -> None:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+
+        def finish() -> None:
             plain = {name: v for name, v in state.items() if not isinstance(v, Tensor)}
             if best is not None:
                 files.sync(best)
@@ -86,11 +84,40 @@ class ShardCheckpoints:
             about = {"format": FORMAT, "sums": all_sums, "state": plain}
             with files.replacing(partial / STATE, durable=True) as file:
                 file.write_text(json.dumps(about), encoding="utf-8")
-            with files.writing(path):
-                partial.rename(path)
+            partial.rename(path)
             files.sync(self.folder)
             self._remove_but(self.files()[-KEPT:])
-        world.wait()
+
+        def write() -> None:
+            save(tensors, checkpoint_id=partial)
+
+        def sums() -> dict[str, str]:
+            mine = [file for file in partial.iterdir() if file.name.startswith(f"__{world.rank}_")]
+            return {file.name: _durable_sum(file) for file in mine}
+
+        self._together(partial, begin if world.leads else dict)
+        tensors = dict(self._in_blocks(state))
+        self._together(partial, write)
+        parts = self._together(partial, sums)
+        all_sums = {name: value for part in parts for name, value in part.items()}
+        self._together(partial, finish if world.leads else dict)
+
+    def _together(self, path: Path, work: Callable[[], Any]) -> list[Any]:
+        """Return what the work of each rank returns; where one fails, all raise its error."""
+        done, error = None, ""
+        try:
+            done = work()
+        except (OSError, UserError) as caught:
+            error = str(getattr(caught, "strerror", None) or caught)
+        except CheckpointException as caught:  # of any rank, on all
+            reasons = [str(getattr(e, "strerror", None) or e) for e, _ in caught.failures.values()]
+            error = "; ".join(dict.fromkeys(reasons))
+        results = self.world.gather((done if not error else None, error))
+        if errors := [error for _, error in results if error]:
+            if self.world.leads:
+                shutil.rmtree(path, ignore_errors=True)
+            raise files.CannotWriteError(f"cannot write {path}: {errors[0]}")
+        return [done for done, _ in results]
 
     def newest(self, say: Callable[[str], None]) -> State | None:
         """Read the newest intact checkpoint, whoever wrote it; ``say`` hears of damaged ones."""

@@ -129,13 +129,15 @@ class World:
         so_far["bytes"] += sent
 
     def take_traffic(self) -> Traffic:
-        """Return the calls of each rank and the bytes of all since the last time."""
+        """Return the calls of a rank and the bytes of all ranks since the last time."""
         mine, self.traffic = self.traffic, {}
-        parts = self.gather(mine)
-        return {
-            kind: {"calls": each["calls"], "bytes": sum(p[kind]["bytes"] for p in parts)}
-            for kind, each in mine.items()
-        }
+        total: Traffic = {}
+        for part in self.gather(mine):
+            for kind, each in part.items():
+                so_far = total.setdefault(kind, {"calls": 0, "bytes": 0})
+                so_far["calls"] = max(so_far["calls"], each["calls"])
+                so_far["bytes"] += each["bytes"]
+        return total
 
 
 class _Exchange(torch.autograd.Function):

@@ -52,7 +52,10 @@ class ShardRecorder(Recorder):
         if "stop" in agreed:
             raise Stopped(self._stop())
         self.world.wishes.discard("save")
-        self._save()
+        try:
+            self._save()
+        except UserError as error:  # such as a full disk: there may be room later
+            self.listener.note(f"no checkpoint could be written: {error}")
         later = time.monotonic()
         self.due = later + max(self.every, (later - now) / SHARE)
         self.trainer.meter.start_clock()
@@ -87,7 +90,12 @@ class ShardRecorder(Recorder):
         self.shard_checkpoints.save(own | trainer.checkpoint(), best)
 
     def _stop(self) -> str:
-        self._save()
+        try:
+            self._save()
+        except UserError as error:
+            newest = self.written()
+            left = f"the one before is {newest[-1]}" if newest else "there is none before it"
+            return f"stopped in {self._epoch()} without a checkpoint: {error}; {left}"
         return f"stopped in {self._epoch()}; to resume: {resume_command(self.shared.path)}"
 
     def restore(self, state: State, where: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import ranks
-from nscaching import Listener, Run, UserError
+from nscaching import Listener, Run, UserError, train
 from nscaching.errors import Stopped
 from nscaching.kernels.shards import Shards
 from nscaching.runs.shard_checkpoints import STATE, ShardCheckpoints
@@ -335,3 +335,16 @@ def test_a_full_disk_of_one_process_costs_no_training(whole, tmp_path):
     assert all(text.startswith("no checkpoint could be written: cannot write ") for text in said)
     assert "File too large" in said[0]
     assert_same(tmp_path / "run", whole)
+
+
+def test_a_run_of_one_process_is_resumed_by_one(tmp_path):
+    out = tmp_path / "run"
+    listener = StopAt(9)
+    with pytest.raises(Stopped):
+        train(ranks.GRAPH, ranks.config(**SETTINGS), out=out, listener=listener)
+    words = ["train", "--resume", str(out)]
+    codes, printed = ended(tmp_path, started(tmp_path, words, words))
+    assert codes == [2, 2]
+    assert printed[0].splitlines()[-1] == (
+        f"nscaching: {out} was begun by one process: resume it without torchrun"
+    )

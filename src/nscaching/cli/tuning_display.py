@@ -58,6 +58,10 @@ class TuningDisplay(Bar, Watch):
         self.running[self.where].hear(stage, done, total)
         self._show()
 
+    def interrupted(self, reason: str) -> None:
+        del self.running[self.where]
+        self.say(reason)
+
     def end(self, tuning: Tuning) -> None:
         trial = tuning.trials[-1]
         settings = "  ".join(f"{name} {short(value)}" for name, value in trial.settings.items())

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import connection, get_context, resource_tracker
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
@@ -127,12 +127,17 @@ def pool(
 
 @dataclass
 class Process:
+    """A process that runs one job after the other."""
+
     where: str
     process: BaseProcess
     pipe: connection.Connection
     ready: bool = False
     job: tuple[Any, Listener, Future[Any]] | None = None
-    begin: Callable[..., None] = field(init=False)
+
+    def begin(self, name: object, listener: Listener, *given: Any) -> None:  # noqa: ANN401
+        self.job = name, listener, Future()
+        self.send("job", given)
 
     def send(self, *message: object) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):  # the next ``wait`` finds that out
@@ -154,7 +159,8 @@ class Processes:
         *shared: Any,  # noqa: ANN401
     ) -> None:
         self.count, self.note = len(places), note
-        self._shared = ForkingPickler.dumps((job, shared, flag("a") != "a"))
+        self._named = flag("a") != "a"  # whether messages name flags
+        self._shared = ForkingPickler.dumps((job, shared, self._named))
         self._places, self._alive = places, list[Process]()
         self._ended: list[Ended] = []
         self._last = ""  # how the last process that was lost ended
@@ -188,12 +194,12 @@ class Processes:
     def busy(self) -> int:
         return sum(one.job is not None for one in self._alive) + len(self._ended)
 
-    def free(self) -> "_Free | None":
+    def free(self) -> Process | None:
         """Return a process that waits for a job, if one does."""
         if not self._alive:
-            raise UserError(f"none of {self.count} processes is left; {self._last}")
+            raise UserError(f"none of {self.count} processes is left: {self._last}")
         idle = (one for one in self._alive if one.ready and one.job is None)
-        return next(map(_Free, idle), None)
+        return next(idle, None)
 
     def wait(self) -> list[Ended]:
         """Serve the processes; return the jobs that ended, perhaps none, after a while."""
@@ -206,7 +212,8 @@ class Processes:
     def stop(self) -> None:
         """Let the listener of each job ask for a stop after the present step."""
         for one in self._alive:
-            one.send("stop")
+            if one.ready:  # the first message to a process is another
+                one.send("stop")
 
     def _hear(self, one: Process) -> None:
         try:
@@ -216,13 +223,14 @@ class Processes:
             return
         if kind == "ready":
             one.ready = True
-            with suppress(BrokenPipeError, ConnectionResetError):
+            with suppress(BrokenPipeError, ConnectionResetError):  # as in ``send``
                 one.pipe.send_bytes(self._shared)
         elif kind == "warning":
             warnings.warn(content[0], stacklevel=2)
         elif kind == "bug":
             line, trace = content
-            raise UserError(f"{one.where}: {line}") from _RemoteTracebackError(trace)
+            more = "; --debug shows where" if self._named else ""
+            raise UserError(f"{one.where}: {line}{more}") from _RemoteTracebackError(trace)
         elif one.job is not None:
             name, listener, future = one.job
             if kind in ("call", "tell"):
@@ -237,34 +245,20 @@ class Processes:
     def _lost(self, one: Process) -> None:
         self._alive.remove(one)
         one.pipe.close()
-        one.process.kill()  # it may have closed the pipe alone
+        one.process.kill()  # it may have closed the pipe and live on
         one.process.join()
-        code = one.process.exitcode or 0
-        how = f"was killed ({signal.Signals(-code).name})" if code < 0 else f"ended (code {code})"
-        self._last = f"the process of {one.where} {how}"
+        code, left = one.process.exitcode or 0, counted(len(self._alive), "process", "processes")
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         if not one.ready:
-            self._last += ' at its start: does the script guard its calls by __name__ == "__main__"?'
-        if one.job is not None:
-            name, _, future = one.job
-            future.set_exception(ProcessLostError(self._last))
-            self._ended.append((name, future))
-        left = counted(len(self._alive), "process", "processes")
-        self.note(f"{self._last}; {left} of {self.count} left")
-
-
-@dataclass
-class _Free:
-    """A process that waits for a job."""
-
-    process: Process
-
-    @property
-    def where(self) -> str:
-        return self.process.where
-
-    def begin(self, name: object, listener: Listener, *given: Any) -> None:  # noqa: ANN401
-        self.process.job = name, listener, Future()
-        self.process.send("job", given)
+            how += ' at its start: does the script guard its calls by __name__ == "__main__"?'
+        self._last = f"{one.where}: {how}"
+        lost = f"{self._last}; {left} of {self.count} left"
+        if one.job is None:
+            self.note(lost)
+            return
+        name, _, future = one.job
+        future.set_exception(ProcessLostError(lost))
+        self._ended.append((name, future))
 
 
 def _call(listener: Listener, name: str, *given: object) -> Exception | None:
@@ -317,7 +311,8 @@ class _Parent(Listener):
     def __init__(self, pipe: connection.Connection) -> None:
         self.pipe = pipe
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.asked, self.given = threading.Event(), list[Exception]()
+        self.asked, self._sending = threading.Event(), threading.Lock()
+        self.raised: Exception | None = None  # by the parent's listener
         self._next = 0.0
         threading.Thread(target=self._receive, daemon=True).start()
 
@@ -333,15 +328,16 @@ class _Parent(Listener):
 
     def send(self, *message: object) -> None:
         try:
-            self.pipe.send(message)
+            with self._sending:
+                self.pipe.send(message)
         except OSError:
             os._exit(1)
 
     def _call(self, name: str, *given: object) -> None:
         self.send("call", name, *given)
-        if (error := self.inbox.get()) is not None:
-            self.given.append(error)
-            raise error
+        self.raised = self.inbox.get()
+        if self.raised is not None:
+            raise self.raised
 
     def begin(self, history: list[dict[str, Any]]) -> None:
         self._call("begin", history)
@@ -376,7 +372,7 @@ def _work(pipe: connection.Connection, threads: int) -> None:
     torch.set_num_threads(threads)
     try:
         pipe.send(("ready",))
-        job, shared, flags = pipe.recv()
+        job, shared, named = pipe.recv()
     except (EOFError, OSError):  # the parent is gone
         return
     except Exception as error:
@@ -386,7 +382,7 @@ def _work(pipe: connection.Connection, threads: int) -> None:
     warnings.showwarning = lambda message, *_, **__: parent.send("warning", str(message))
     while True:
         given = parent.inbox.get()
-        with naming_flags() if flags else nullcontext():
+        with naming_flags() if named else nullcontext():
             parent.send(*_outcome(parent, job, *shared, *given))
         gc.collect()  # cycles of a finished training hold memory, that of a GPU too
         if torch.cuda.is_initialized():
@@ -399,9 +395,9 @@ def _outcome(parent: _Parent, job: Job, *given: Any) -> tuple[Any, ...]:  # noqa
     except (UserError, Stopped) as error:
         return "raised", error
     except BaseException as error:
-        return ("raised", error) if error in parent.given else _bug(error)
+        return ("raised", error) if error is parent.raised else _bug(error)
 
 
 def _bug(error: BaseException) -> tuple[str, str, str]:
     trace = "".join(traceback.format_exception(error))
-    return "bug", f"{type(error).__name__}: {error}; {flag('debug')} shows where", trace
+    return "bug", f"{type(error).__name__}: {error}", trace

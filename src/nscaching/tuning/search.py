@@ -66,6 +66,10 @@ class Watch(Listener):
     def start(self, config: TrainConfig) -> None:
         """Receive the settings of a trial that starts."""
 
+    def interrupted(self, reason: str) -> None:
+        """Receive why the process of a trial ended before the trial."""
+        self.note(reason)
+
     def end(self, tuning: Tuning) -> None:
         """Receive the result of a trial that ended: the last one of ``tuning.trials``."""
 
@@ -235,7 +239,9 @@ class _Trials:
 
     def _begin(self, process: Here | Process) -> None:
         # A trial that Ctrl-C or a bug ends stays open: its point is trained again later.
-        listener = _TrialListener(self.study.ask(dict(self.tuning.space)), self.watch, process.where)
+        listener = _TrialListener(
+            self.study.ask(dict(self.tuning.space)), self.watch, process.where
+        )
         try:
             config = self.tuning.configure(listener.trial.params)
         except UserError as error:  # settings that exclude each other
@@ -256,6 +262,7 @@ class _Trials:
             case ProcessLostError():
                 self.study.tell(trial, state=TrialState.FAIL)
                 self.interrupted.append(trial.params)
+                listener.watch.interrupted(str(outcome))
                 return
             case UserError():  # divergence, or lack of memory
                 trial.set_user_attr(FAILED, " ".join(str(outcome).split()))

@@ -1,4 +1,4 @@
-"""Jobs of the tests of processes: a module that a new process imports quickly."""
+"""The jobs of test_processes.py: a module that a new process imports quickly."""
 
 from __future__ import annotations
 
@@ -12,32 +12,36 @@ from nscaching import UserError
 from nscaching.training.listener import Stage
 
 
-def look(shared, given, listener):
-    """Say what the process sees."""
+def run(shared, name, *given):
+    return globals()[name](shared, *given)
+
+
+def look(shared, listener):
+    """Say what this process sees."""
     # The environment that it started with: before any module could have looked for GPUs.
     with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
         started = dict(line.split(b"=", 1) for line in file.read().split(b"\0") if b"=" in line)
     gpu = started.get(b"CUDA_VISIBLE_DEVICES", b"").decode()
-    return os.getpid(), gpu, torch.get_num_threads(), shared, given
+    return os.getpid(), gpu, torch.get_num_threads(), shared
 
 
-def talk(said, listener):
-    """Call all methods of a listener, then end as it is told."""
+def talk(shared, end, listener):
+    """Call all methods of a listener, then end as told."""
     listener.begin([{"epoch": 1}])
     listener.announce("numba kernels")
     listener.progress(Stage.FILLING, 1, 2)
     listener.record({"epoch": 2, "mrr": 0.5})
     listener.note("a note")
-    if said == "warning":
-        warnings.warn("a warning", stacklevel=1)
-    if said == "error":
+    if end == "warning":
+        warnings.warn("a warning", RuntimeWarning, stacklevel=1)
+    if end == "error":
         raise UserError("the loss is nan")
-    if said == "bug":
+    if end == "bug":
         raise ZeroDivisionError("x / 0")
-    return said, listener.stop()
+    return end, listener.stop()
 
 
-def wait_for_stop(listener):
+def wait_for_stop(shared, listener):
     listener.record({"epoch": 1})
     until = time.monotonic() + 60
     while not listener.stop():

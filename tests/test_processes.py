@@ -15,9 +15,7 @@ from helpers import Hearing, threads
 from nscaching import UserError
 from nscaching.errors import Stopped, naming_flags
 from nscaching.training import processes
-from nscaching.training.processes import Here, Processes, ProcessLostError, how_many, places, pool
-
-TWO = places(2, [])
+from nscaching.training.processes import Here, Processes, ProcessLostError, how_many, places
 
 
 def outcomes(running, jobs):
@@ -33,64 +31,64 @@ def outcomes(running, jobs):
             yield name, future
 
 
-class Raised(Exception):
+class RaisedError(Exception):
     """Of a listener."""
 
 
-def listening(heard, raising):
+def listening(heard, raising=""):
     """Return a listener that keeps what it hears, and raises at one of the calls."""
 
     def method(name):
         def call(*given):
             heard.append((name, *given))
             if name == raising:
-                raise Raised(name)
+                raise RaisedError(name)
 
         return call
 
     return Hearing(**{name: method(name) for name in ("begin", "announce", "record", "note")})
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_here_and_in_processes_jobs_and_listeners_meet_alike(count):
-    """The plain twin is this process; exceptions of a listener end the job, wherever it runs."""
+def meet(running):
+    """Let jobs and listeners meet: they end well, by an error, by what the listener raises."""
     cases = [("fine", ""), ("error", ""), ("fine", "record"), ("fine", "announce")]
-    found = {}
-    with pool(count, ["cpu"], pytest.fail, process_jobs.talk) as running:
-        assert isinstance(running, Here if count == 1 else Processes)
-        heard = {case: [] for case in cases}
-        jobs = [(case, listening(heard[case], case[1]), case[0]) for case in cases]
-        for case, future in outcomes(running, jobs):
-            error = future.exception()
-            found[case] = future.result() if error is None else (type(error), str(error))
-    assert found == {
-        ("fine", ""): ("fine", False),
-        ("error", ""): (UserError, "the loss is nan"),
-        ("fine", "record"): (Raised, "record"),
-        ("fine", "announce"): (Raised, "announce"),
-    }
-    whole = [
-        ("begin", [{"epoch": 1}]), ("announce", "numba kernels"),
-        ("record", {"epoch": 2, "mrr": 0.5}), ("note", "a note"),
-    ]  # fmt: skip
-    assert list(heard.values()) == [whole, whole, whole[:3], whole[:2]]
+    found, heard = {}, {case: [] for case in cases}
+    jobs = [(case, listening(heard[case], case[1]), "talk", case[0]) for case in cases]
+    for case, future in outcomes(running, jobs):
+        error = future.exception()
+        found[case] = future.result() if error is None else (type(error), str(error))
+    return found, heard
 
 
-def test_a_process_has_one_gpu_and_its_share_of_the_threads(monkeypatch):
+def test_a_process_does_what_this_one_does_with_a_gpu_and_threads_of_its_own(monkeypatch):
+    """The plain twin is ``Here``; exceptions of a listener end the job, wherever it runs."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-8f2a,7")
     gpus = places(2, ["5", "GPU-8f2a"])
-    with threads(5), Processes(gpus, pytest.fail, process_jobs.look, "shared") as running:
+    with (
+        threads(5),
+        naming_flags(),
+        Processes(gpus, pytest.fail, process_jobs.run, "shared") as running,
+    ):
         while not all(process.ready for process in running._alive):
             running.wait()
-        jobs = [(i, Hearing(), i) for i in range(12)]
-        found = [future.result() for _, future in outcomes(running, jobs)]
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "5,GPU-8f2a,7"
+        found = [f.result() for _, f in outcomes(running, [(i, Hearing(), "look") for i in "ab"])]
         children = {child.pid for child in multiprocessing.active_children()}
-    assert {process for process, *_ in found} == children
-    assert len({(process, gpu) for process, gpu, *_ in found}) == 2
-    assert {gpu for _, gpu, *_ in found} == {"5", "GPU-8f2a"}
-    assert {(threads, shared) for _, _, threads, shared, _ in found} == {(2, "shared")}
-    assert sorted(given for *_, given in found) == list(range(12))
+        assert {process for process, *_ in found} == children
+        assert sorted(rest for _, *rest in found) == [["5", 2, "shared"], ["GPU-8f2a", 2, "shared"]]
+
+        found, heard = meet(running)
+        assert (found, heard) == meet(Here(process_jobs.run, "shared"))
+        assert found["fine", ""] == ("fine", False)
+        assert found["fine", "record"] == (RaisedError, "record")
+        assert len(heard["fine", ""]) == 4
+
+        with pytest.warns(RuntimeWarning, match="a warning"):
+            list(outcomes(running, [(1, listening([]), "talk", "warning")]))
+        line = r"^GPU (5|GPU-8f2a): ZeroDivisionError: x / 0; --debug shows where$"
+        with pytest.raises(UserError, match=line) as bug:
+            list(outcomes(running, [(2, listening([]), "talk", "bug")]))
+        assert 'process_jobs.py", line' in str(bug.value.__cause__)
     assert not multiprocessing.active_children()
 
 
@@ -110,20 +108,26 @@ def test_gpus_are_those_that_are_visible(monkeypatch):
         how_many(-1, ["cpu"])
 
 
-def test_a_killed_process_is_named_and_the_others_go_on():
+def test_killed_processes_are_named_and_the_others_go_on_and_stop_when_asked():
     def kill(record):
         (one,) = [process for process in running._alive if process.job and process.job[0] == 0]
         one.process.kill()
 
-    with Processes(TWO, pytest.fail, process_jobs.talk) as running:
-        quiet = {"note": lambda text: None}
-        jobs = [(0, Hearing(record=kill), "x"), *[(i, Hearing(**quiet), "x") for i in range(1, 5)]]
+    with Processes(places(2, []), pytest.fail, process_jobs.run, "shared") as running:
+        jobs = [(0, Hearing(record=kill), "talk", "x")]
+        jobs += [(i, listening([]), "talk", "x") for i in range(1, 5)]
         found = dict(outcomes(running, jobs))
         lost = found.pop(0).exception()
         assert isinstance(lost, ProcessLostError)
         assert re.fullmatch(r"process \d: killed by SIGKILL; 1 process of 2 left", str(lost))
-        assert {found[i].result() for i in range(1, 5)} == {("x", False)}
-        # The last one, while it waits for a job.
+        assert [found[i].result() for i in range(1, 5)] == [("x", False)] * 4
+
+        stop = Hearing(record=lambda record: running.stop())
+        ((_, stopped),) = outcomes(running, [(5, stop, "wait_for_stop")])
+        assert isinstance(stopped.exception(), Stopped)
+        assert str(stopped.exception()) == "stopped before the first step"
+
+        # The last one is killed while it waits for a job.
         said, running.note = [], lambda text: said.append(text)
         running._alive[0].process.kill()
         while running._alive:
@@ -131,28 +135,3 @@ def test_a_killed_process_is_named_and_the_others_go_on():
         assert said[0].endswith("killed by SIGKILL; 0 processes of 2 left")
         with pytest.raises(UserError, match=r"^none of 2 processes is left: process \d: killed by"):
             running.free()
-
-
-def test_a_bug_is_one_line_and_its_traceback_is_the_cause():
-    with naming_flags(), Processes(TWO, pytest.fail, process_jobs.talk) as running:
-        with pytest.warns(UserWarning, match="a warning"):
-            list(outcomes(running, [(1, Hearing(note=lambda text: None), "warning")]))
-        line = r"^process \d: ZeroDivisionError: x / 0; --debug shows where$"
-        with pytest.raises(UserError, match=line) as bug:
-            list(outcomes(running, [(2, Hearing(note=lambda text: None), "bug")]))
-    assert 'process_jobs.py", line' in str(bug.value.__cause__)
-
-
-def test_all_jobs_are_asked_to_stop():
-    with Processes(TWO, pytest.fail, process_jobs.wait_for_stop) as running:
-        heard = []
-
-        def stop(record):
-            heard.append(record)
-            if len(heard) == 2:
-                running.stop()
-
-        jobs = [(i, Hearing(record=stop), *()) for i in range(2)]
-        found = [future.exception() for _, future in outcomes(running, jobs)]
-    assert [type(error) for error in found] == [Stopped] * 2
-    assert {str(error) for error in found} == {"stopped before the first step"}

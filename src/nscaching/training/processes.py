@@ -226,7 +226,7 @@ class Processes:
             with suppress(BrokenPipeError, ConnectionResetError):  # as in ``send``
                 one.pipe.send_bytes(self._shared)
         elif kind == "warning":
-            warnings.warn(content[0], stacklevel=2)
+            warnings.warn(*content, stacklevel=2)
         elif kind == "bug":
             line, trace = content
             more = "; --debug shows where" if self._named else ""
@@ -379,7 +379,7 @@ def _work(pipe: connection.Connection, threads: int) -> None:
         pipe.send(_bug(error))
         return
     parent = _Parent(pipe)
-    warnings.showwarning = lambda message, *_, **__: parent.send("warning", str(message))
+    warnings.showwarning = lambda text, kind, *_, **__: parent.send("warning", str(text), kind)
     while True:
         given = parent.inbox.get()
         with naming_flags() if named else nullcontext():

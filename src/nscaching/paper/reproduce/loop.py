@@ -144,7 +144,8 @@ class _Work:
             return
         for training, future in self.running.wait():
             self._end(training, future.result)
-        gc.collect()  # cycles of a finished training hold memory, that of a GPU too
+            del future
+            gc.collect()  # cycles of a finished training hold memory, that of a GPU too
         if self.running.count > 1 and not self.stopped and self.listener.stop():
             self._stop(Stopped("stopped"))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import re
 import time
+import weakref
 
 import pytest
 import torch
@@ -90,6 +92,30 @@ def test_a_process_does_what_this_one_does_with_a_gpu_and_threads_of_its_own(mon
             list(outcomes(running, [(2, listening([]), "talk", "bug")]))
         assert 'process_jobs.py", line' in str(bug.value.__cause__)
     assert not multiprocessing.active_children()
+
+
+def test_a_job_that_failed_holds_no_memory():
+    class Large:
+        """What a training holds."""
+
+    held = []
+
+    def fail(listener):
+        large = Large()
+        held.append(weakref.ref(large))
+        raise UserError("out of memory")
+
+    here = Here(fail)
+    gc.disable()
+    try:
+        here.begin("one", Hearing())
+        ((_, future),) = here.wait()
+        assert str(future.exception()) == "out of memory"
+        assert held[0]() is not None
+        del future
+        assert held[0]() is None
+    finally:
+        gc.enable()
 
 
 def test_gpus_are_those_that_are_visible(monkeypatch):

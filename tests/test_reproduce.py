@@ -172,20 +172,27 @@ def test_a_pretrained_start_is_trained_once_and_started_from(make, tmp_path):
 
 
 class Killing(Listener):
-    """Kills the process of the training without a start."""
+    """Kills the process of the training without a start; knows what runs at the same time."""
+
+    open: tuple[TrainConfig, ...] = ()
 
     @contextlib.contextmanager
     def training(self, name, config):
-        if " bernoulli, " not in name:
-            yield None
-            return
+        assert config not in self.open, "equal settings have one folder of checkpoints"
+        self.open = (*self.open, config)
+        try:
+            yield self.killer() if " bernoulli, " in name else None
+        finally:
+            self.open = tuple(one for one in self.open if one != config)
+
+    def killer(self):
         number = int(self.where.removeprefix("process "))
 
         def kill(record):
             processes = multiprocessing.active_children()
             sorted(processes, key=lambda one: int(one.name.rpartition("-")[2]))[number - 1].kill()
 
-        yield Hearing(record=kill)
+        return Hearing(record=kill)
 
 
 def test_two_processes_of_which_one_is_killed(make, tmp_path):

@@ -72,6 +72,7 @@ class Here:
         except BaseException as error:  # raised where the outcome is asked for
             future.set_exception(error)
         self._ended.append((name, future))
+        del future  # the traceback holds this frame: a cycle would keep the memory of a training
 
     def wait(self) -> list[Ended]:
         ended, self._ended = self._ended, []
@@ -226,7 +227,8 @@ class Processes:
             with suppress(BrokenPipeError, ConnectionResetError):  # as in ``send``
                 one.pipe.send_bytes(self._shared)
         elif kind == "warning":
-            warnings.warn(*content, stacklevel=2)
+            text, category = content
+            warnings.warn(text, category, stacklevel=2)
         elif kind == "bug":
             line, trace = content
             more = "; --debug shows where" if self._named else ""

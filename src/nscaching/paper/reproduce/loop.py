@@ -150,9 +150,17 @@ class _Work:
             self._stop(Stopped("stopped"))
 
     def _next(self) -> Training | None:
-        """Return the first training that waits for no start."""
+        """Return the first training that waits for no start, nor for one of equal settings.
+
+        With few epochs, a start and a cell of Bernoulli sampling share the folder of checkpoints.
+        """
         to_come = {*self.waiting, *self.open}
-        return next((t for t in self.waiting if not to_come.intersection(t.starts)), None)
+        folders = {self.results.checkpoints(training).folder for training in self.open}
+        for training in self.waiting:
+            free = self.results.checkpoints(training).folder not in folders
+            if free and not to_come.intersection(training.starts):
+                return training
+        return None
 
     def _begin(self, training: Training, free: Here | Process) -> None:
         place, checkpoints = self.places[training], self.results.checkpoints(training)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
+import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +20,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from helpers import random_graph
+from helpers import Hearing, random_graph
 from nscaching import Run, TrainConfig, train
 from nscaching.cli import show_reproduce
 from nscaching.cli.main import main
@@ -90,10 +93,13 @@ class Listener(ReproduceListener):
 def make(tmp_path, presets, small):
     """Return a function that makes a table and returns (outcome, what was said)."""
 
-    def run(table=LINKS, out="results", table_only=False, graph=GRAPH, stop=NEVER, **given):
+    def run(
+        table=LINKS, out="results", table_only=False, graph=GRAPH, stop=NEVER, processes=1, **given
+    ):
         quick = Selection(**{**QUICK, "presets": str(tmp_path / "presets"), **given})
         listener = Listener(graph, stop)
-        return reproduce(table, quick, tmp_path / out, listener, table_only), listener.said
+        made = reproduce(table, quick, tmp_path / out, listener, table_only, processes)
+        return made, listener.said
 
     return run
 
@@ -163,6 +169,85 @@ def test_a_pretrained_start_is_trained_once_and_started_from(make, tmp_path):
     assert cached["test"]["mrr"] == again.result("test")["mrr"]
     assert cached["best_epoch"] == again.best_epoch
     assert {row.cell.sampler for row in made.rows} == {"pretrained", "kbgan", "nscaching"}
+
+
+class Killing(Listener):
+    """Kills the process of the training without a start; knows what runs at the same time."""
+
+    open: tuple[TrainConfig, ...] = ()
+
+    @contextlib.contextmanager
+    def training(self, name, config):
+        assert config not in self.open, "equal settings have one folder of checkpoints"
+        self.open = (*self.open, config)
+        try:
+            yield self.killer() if " bernoulli, " in name else None
+        finally:
+            self.open = tuple(one for one in self.open if one != config)
+
+    def killer(self):
+        number = int(self.where.removeprefix("process "))
+
+        def kill(record):
+            processes = multiprocessing.active_children()
+            sorted(processes, key=lambda one: int(one.name.rpartition("-")[2]))[number - 1].kill()
+
+        return Hearing(record=kill)
+
+
+def test_two_processes_of_which_one_is_killed(make, tmp_path):
+    asked = {"models": ("TransE",), "samplers": ("bernoulli", "nscaching"), "protocol": ("paper",)}
+    quick = Selection(**{**QUICK, **asked, "presets": str(tmp_path / "presets")})
+    listener = Killing(GRAPH, NEVER)
+    made = reproduce(LINKS, quick, tmp_path / "results", listener, processes=2)
+    assert not multiprocessing.active_children()
+    killed = r"world TransE bernoulli, paper's protocol, seed 1: process \d: killed by SIGKILL; "
+    assert re.fullmatch(f"{killed}1 process of 2 left", *made.failed)
+    assert sum("killed" in text for text in listener.said) == 1
+    assert (made.trained, made.left) == (3, 0)
+    results = cells(made.results.path)  # each after its start
+    assert [(one.sampler, one.start) for one in results if one.start != "scratch"] == [
+        ("pretrained", ""),
+        ("nscaching", "pretrain"),
+    ]
+    # It goes on with another number of processes, and is what it is with one.
+    made, _ = make(**asked)
+    assert (made.trained, made.failed) == (1, [])
+    alone, _ = make(out="alone", **asked)
+    found, expected = (
+        dict(zip(cells(one.results.path), lines(one.results.path), strict=True))
+        for one in (made, alone)
+    )
+    assert found.keys() == expected.keys()
+    for cell, line in found.items():
+        for name in ("settings", "epochs", "best_epoch", "valid", "test"):
+            assert line[name] == expected[cell][name]
+    assert [row.cell for row in made.rows] == [row.cell for row in alone.rows]
+
+
+def test_a_signal_stops_all_processes_with_checkpoints(presets, small, tmp_path, monkeypatch, make):
+    heard = set()
+
+    def record(self, record):
+        heard.add(self)
+        if len(heard) == 2:
+            signal.raise_signal(signal.SIGTERM)
+            heard.add("a second signal would end the test")
+
+    monkeypatch.setattr(show_reproduce._OneOfSeveral, "record", record)
+    asked = {"models": ("TransE",), "samplers": ("bernoulli",), "protocol": ("paper",)}
+    asked |= {"epochs": 100_000, "seeds": 3}
+    quick = Selection(**{**QUICK, **asked, "presets": str(presets())})
+    with pytest.raises(Stopped, match="stopped") as stopped:
+        show_reproduce.reproduce(LINKS.name, quick, tmp_path / "results", 0.0, False, 2)
+    assert stopped.value.code == 128 + signal.SIGTERM
+    assert not multiprocessing.active_children()
+    checkpoints = tmp_path / "results" / "unfinished"
+    assert len(list(checkpoints.glob("*/checkpoints/*.safetensors"))) == 2
+    with pytest.raises(Stopped):
+        make(**asked, stop=(alarm := Alarm(1)))
+    assert alarm.calls == 1
+    assert len(list(checkpoints.glob("*/checkpoints/*.safetensors"))) == 3
 
 
 def test_a_line_has_what_a_reader_needs(make):

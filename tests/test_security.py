@@ -39,6 +39,8 @@ NEVER = {
 NEVER_PARTS = {"http.server", "torch.distributed", "torch.hub", "torch.utils.tensorboard"}
 # The explorer alone listens: its room, and the verb that starts it.
 EXPLORER = {"socket", "asyncio", "http.cookies", "starlette", "uvicorn"}
+# Processes of --processes talk to their parent alone, through a pipe without a name.
+PROCESSES = {"multiprocessing"}
 NEVER |= {"starlette", "uvicorn"}
 NEVER_CALLED = {"system", "popen", "extractall", "mktemp", "read_pickle", "loads_pickle", "listen"}
 CODE = {"eval", "exec", "compile", "__import__"}
@@ -56,6 +58,8 @@ def allowed(path):
         return EXPLORER
     if path.name == "shard_checkpoints.py":
         return CHECKPOINTS
+    if path.name == "processes.py":
+        return PROCESSES
     return RANKS if path.parent.name == "sharded" else set()
 
 
@@ -114,6 +118,7 @@ def test_no_source_file_runs_code_from_data(path):
         "torch.load(f, weights_only=False)", "np.load(f, allow_pickle=True)", "eval(x)",
         "exec(x)", "os.system(x)", "run(x, shell=True)", "archive.extractall()", "import yaml",
         "import subprocess", "from torch import distributed", "server.listen(1)",
+        "import multiprocessing", "from multiprocessing.connection import Client",
     ],
 )  # fmt: skip
 def test_the_watch_sees_what_it_is_to_see(source):

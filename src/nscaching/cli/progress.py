@@ -6,13 +6,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Self
 
 from nscaching.config import TrainConfig
 from nscaching.errors import Stopped
 from nscaching.training.display import Bar, TrainingDisplay
+from nscaching.training.listener import Stage
 
 SHOW_CURSOR = "\x1b[?25h"  # which a progress bar hides
 
@@ -36,6 +38,30 @@ def when_slow(name: str, after: float = 2.0) -> Iterator[Bar]:
         clock.join()
         if bar.bars.live.is_started:
             bar.bars.stop()
+
+
+@dataclass
+class Course:
+    """How far a training is, of several that run at the same time."""
+
+    epochs: int
+    epoch: int = 0
+    part: float = 0.0  # of the next epoch
+
+    def hear(self, stage: Stage, done: int, total: int) -> None:
+        self.part = done / total if stage is Stage.TRAINING else 0.0
+
+    @property
+    def share(self) -> float:
+        return (self.epoch + self.part) / max(1, self.epochs)
+
+    def __str__(self) -> str:
+        return f"epoch {self.epoch}/{self.epochs}"
+
+
+def courses(running: Mapping[str, Course]) -> str:
+    """Say where each training is, by the names of their processes."""
+    return ", ".join(f"{where} {course}" for where, course in sorted(running.items()))
 
 
 class Signals:

@@ -4,9 +4,10 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from nscaching.cli.loading import load_graph
-from nscaching.cli.progress import Signals, WatchedTraining
+from nscaching.cli.progress import Course, Signals, WatchedTraining, courses
 from nscaching.cli.tables import note, print_json, print_table, say
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
@@ -15,7 +16,8 @@ from nscaching.paper.reproduce import loop
 from nscaching.paper.reproduce.cell_training import ReproduceListener
 from nscaching.paper.reproduce.selection import Selection
 from nscaching.paper.reproduce.table import sentence
-from nscaching.training.listener import Listener
+from nscaching.training.display import Bar
+from nscaching.training.listener import Listener, Stage
 
 
 class _Listener(ReproduceListener):
@@ -23,6 +25,7 @@ class _Listener(ReproduceListener):
 
     def __init__(self, signals: Signals) -> None:
         self.signals = signals
+        self.several: _Several | None = None
 
     @property
     def late(self) -> bool:
@@ -35,19 +38,78 @@ class _Listener(ReproduceListener):
         return load_graph(data)
 
     def note(self, text: str) -> None:
-        note(text)
+        if self.several:
+            self.several.say(text)
+        else:
+            note(text)
 
     @contextmanager
     def training(self, name: str, config: TrainConfig) -> Iterator[Listener]:
-        with WatchedTraining(name, config, self.signals, series=True) as display:
-            yield display
+        if not self.where:
+            with WatchedTraining(name, config, self.signals, series=True) as display:
+                yield display
+            return
+        self.several = self.several or _Several()
+        with self.several.training(self.where, name, config) as other:
+            yield other
+
+
+class _Several(Bar):
+    """The bar of all trainings that run at the same time; it is there while there are some."""
+
+    def __init__(self) -> None:
+        super().__init__("training")
+        self.running: dict[str, Course] = {}  # by their process
+
+    @contextmanager
+    def training(self, where: str, name: str, config: TrainConfig) -> Iterator[Listener]:
+        self.bars.start()
+        self.say(f"{name}; on {where}")
+        self.running[where] = Course(config.epochs)
+        try:
+            yield _OneOfSeveral(self, where)
+        finally:
+            del self.running[where]
+            if not self.running:
+                self.bars.stop()
+
+    def show_all(self) -> None:
+        running = self.running.values()
+        done, total = sum(c.epoch + c.part for c in running), sum(c.epochs for c in running)
+        self.show(done, float(total), courses(self.running))
+
+
+class _OneOfSeveral(Listener):
+    def __init__(self, several: _Several, where: str) -> None:
+        self.several, self.course = several, several.running[where]
+
+    def begin(self, history: list[dict[str, Any]]) -> None:
+        self.course.epoch = sum("split" not in record for record in history)
+        self.several.show_all()
+
+    def note(self, text: str) -> None:
+        self.several.say(f"note: {text}")
+
+    def record(self, record: dict[str, Any]) -> None:
+        self.course.epoch = record["epoch"]
+        self.several.show_all()
+
+    def progress(self, stage: Stage, done: int, total: int) -> None:
+        self.course.hear(stage, done, total)
+        self.several.show_all()
 
 
 def reproduce(
-    table: str, selection: Selection, out: Path, time_limit: float, table_only: bool
+    table: str,
+    selection: Selection,
+    out: Path,
+    time_limit: float,
+    table_only: bool,
+    processes: int = 1,
 ) -> loop.Outcome:
     with Signals(time_limit or math.inf) as signals:
-        return loop.reproduce(TABLES[table], selection, out, _Listener(signals), table_only)
+        listener = _Listener(signals)
+        return loop.reproduce(TABLES[table], selection, out, listener, table_only, processes)
 
 
 def outcome(made: loop.Outcome, as_json: bool) -> None:

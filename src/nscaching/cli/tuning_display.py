@@ -8,6 +8,7 @@ from typing import Any
 
 from optuna.distributions import CategoricalDistribution
 
+from nscaching.cli.progress import Course, courses
 from nscaching.cli.tables import note, print_json, print_table, say
 from nscaching.config import TrainConfig
 from nscaching.training.display import Bar
@@ -22,8 +23,12 @@ TOP = 10  # trials in the table
 class TuningDisplay(Bar, Watch):
     """The bar of a search: trials done, time left, best MRR so far; a line for each trial."""
 
-    before = trials = of = epochs = epoch = 0
+    before = trials = of = 0
     mrr = best = plan = ""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.running: dict[str, Course] = {}  # trials, by their process
 
     def begin_search(self, tuning: Tuning, total: int) -> None:
         self.before, self.of = len(tuning.trials), total
@@ -32,7 +37,7 @@ class TuningDisplay(Bar, Watch):
             self.say(f"{tuning.path}: trials so far: {self.before}, asked for: {total}{self.best}")
 
     def start(self, config: TrainConfig) -> None:
-        self.epochs, self.epoch, self.mrr = config.epochs, 0, ""
+        self.running[self.where], self.mrr = Course(config.epochs), ""
         self._show()
 
     def announce(self, plan: str) -> None:
@@ -40,14 +45,22 @@ class TuningDisplay(Bar, Watch):
             self.plan = plan
             self.say(f"{plan}; the first step compiles what is not yet", "dim")
 
+    def note(self, text: str) -> None:
+        self.say(f"note: {text}")
+
     def record(self, record: dict[str, Any]) -> None:
-        self.epoch = record["epoch"]
+        self.running[self.where].epoch = record["epoch"]
         if "mrr" in record:
             self.mrr = f"  valid MRR {record['mrr']:.4f}"
         self._show()
 
     def progress(self, stage: Stage, done: int, total: int) -> None:
-        self._show(done / total if stage is Stage.TRAINING else 0.0)
+        self.running[self.where].hear(stage, done, total)
+        self._show()
+
+    def interrupted(self, reason: str) -> None:
+        del self.running[self.where]
+        self.say(reason)
 
     def end(self, tuning: Tuning) -> None:
         trial = tuning.trials[-1]
@@ -58,8 +71,9 @@ class TuningDisplay(Bar, Watch):
             "failed": f"failed: {trial.reason}",
         }[trial.state]
         number = f"trial {trial.number:{len(str(self.of))}}/{self.of}"
-        line = f"{number}  valid MRR {_mrr(trial):6}  {settings}  {trial.seconds:.1f} s  {how}"
-        self.say(line.rstrip())
+        seconds = f"{trial.seconds:.1f} s{self.where and f' on {self.where}'}"
+        self.say(f"{number}  valid MRR {_mrr(trial):6}  {settings}  {seconds}  {how}".rstrip())
+        self.running.pop(self.where, None)  # none: its settings exclude each other
         self._count(tuning)
         self._show()
 
@@ -68,15 +82,17 @@ class TuningDisplay(Bar, Watch):
         self.say(f"{done}; the same command continues there")
 
     def _count(self, tuning: Tuning) -> None:
-        self.trials, self.epoch = len(tuning.trials), 0
+        self.trials = len(tuning.trials)
         if tuning.finished:
             self.best = f"  best {tuning.best.mrr:.4f} (trial {tuning.best.number})"
 
-    def _show(self, part: float = 0.0) -> None:
+    def _show(self) -> None:
         """Count the trials of this process alone: earlier trials took none of its time."""
-        done = self.trials - self.before + (self.epoch + part) / max(1, self.epochs)
+        done = self.trials - self.before + sum(course.share for course in self.running.values())
         now = f"trial {min(self.trials + 1, self.of)}/{self.of}"
-        latest = f"{now}  epoch {self.epoch}/{self.epochs}{self.mrr}{self.best}"
+        if self.where:
+            now, self.mrr = f"{self.trials}/{self.of} trials", ""
+        latest = f"{now}  {courses(self.running).strip()}{self.mrr}{self.best}"
         self.show(done, float(self.of - self.before), latest)
 
 

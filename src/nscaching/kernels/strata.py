@@ -29,16 +29,17 @@ def _within(shard: Tensor, number: Tensor, shards: Shards, below: int = 0) -> Te
 def refresh_strata(asked: CacheAccess) -> None:
     """Refresh as ``Kernels.refresh`` does, each key among its candidates of one shard.
 
-    A key visits shard (step + key) mod S.
+    A key visits shard (step + key) mod S, with all N2 fresh candidates: with fewer, rows would be
+    refreshed S times as slowly.
     """
     model, settings = asked.model, asked.settings
     shards = Shards(model.entities, settings.strata, 0)
-    kept, new = settings.n1 // settings.strata, max(1, settings.n2 // settings.strata)
+    kept = settings.n1 // settings.strata
     for cache, every in zip(asked.sides, asked.keys, strict=True):
         key = every[every >= 0].unique()
         number = cache.numbers(key).unsqueeze(1)
         shard = (asked.tick + number) % settings.strata  # [n, 1]
-        slot = torch.arange(kept + new, device=key.device)
+        slot = torch.arange(kept + settings.n2, device=key.device)
         mine = shard * kept + slot[:kept]
         start = random.stream(asked.seed, asked.tick, random.FRESH[cache.side])
         own = torch.zeros_like(number) if settings.shared_candidates else number

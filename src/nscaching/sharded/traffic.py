@@ -69,7 +69,7 @@ class Training:
         if not self.strata:
             candidates = self.n1 + self.n2
             return self.meeting(self.keys, candidates, self.hosts(candidates), False)
-        candidates = self.n1 // self.strata + max(1, self.n2 // self.strata)
+        candidates = self.n1 // self.strata + self.n2
         return self.meeting(self.keys, candidates, self.far, False)  # all on one rank
 
     def bytes_of_triple(self) -> dict[str, float]:

@@ -25,6 +25,7 @@ def tune(
     *,
     out: str | Path | None = None,
     trust: bool = False,
+    processes: int = 1,
     watch: Watch | None = None,
     **settings: Any,  # noqa: ANN401  (fields of TrainConfig)
 ) -> Tuning:
@@ -35,13 +36,15 @@ def tune(
     fixed; what is neither named nor tuned is chosen for the graph, as ``train`` does. ``model``,
     ``sampler`` and ``generator`` may also be classes. With ``out`` the search is
     kept in that folder; the same call with the same folder continues the search, and ``trials``
-    counts the earlier trials too. ``watch`` has the callbacks of the search. ``trust`` lets a TOML
-    file name code from outside the package.
+    counts the earlier trials too. ``processes`` is how many trials run at the same time, a process
+    each; 0: one for each visible GPU. A script then needs ``if __name__ == "__main__":`` around its
+    calls. ``watch`` has the callbacks of the search. ``trust`` lets a TOML file name code from
+    outside the package.
     """
     require_optuna()
     from nscaching.tuning.search import Search
 
-    return Search(space, settings, trials, out, trust).run(graph, watch)
+    return Search(space, settings, trials, out, trust, processes).run(graph, watch)
 
 
 def require_optuna() -> None:

@@ -1,4 +1,4 @@
-"""The search: trials one after the other, each a training run judged by validation MRR.
+"""The search: trials, one or several at a time, each a training run judged by validation MRR.
 
 Optuna's study of the search is kept in a journal on disk, which outlives a killed process.
 """
@@ -8,6 +8,7 @@ import math
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,20 @@ from optuna.trial import FrozenTrial, TrialState
 
 from nscaching.config import TrainConfig
 from nscaching.data.graph import KnowledgeGraph
-from nscaching.errors import UserError, check_bounds, flag, user_path
+from nscaching.errors import UserError, check_bounds, counted, flag, user_path
 from nscaching.files import FolderLock, cut_last_line, read_lines, writing
 from nscaching.kernels import choose_device
 from nscaching.runs.folder import Record, RunFolder
 from nscaching.training.defaults import recipe, settings_for
 from nscaching.training.listener import Listener, Stage
+from nscaching.training.processes import (
+    Here,
+    Process,
+    Processes,
+    ProcessLostError,
+    how_many,
+    pool,
+)
 from nscaching.training.train import absolute_starts, train
 from nscaching.tuning.result import FAILED, Tuning
 from nscaching.tuning.space import STARTS, Space, as_toml, first, make_space, size
@@ -48,11 +57,18 @@ PLACE = ("device", "kernels", "threads")
 class Watch(Listener):
     """The callbacks of a search and of its training runs. Override the methods that you need."""
 
+    where = ""
+    """The process of the trial that a callback is about, such as GPU 1; empty for this process."""
+
     def begin_search(self, tuning: Tuning, total: int) -> None:
         """Receive the earlier trials of the search, and the number of trials at its end."""
 
     def start(self, config: TrainConfig) -> None:
         """Receive the settings of a trial that starts."""
+
+    def interrupted(self, reason: str) -> None:
+        """Receive why the process of a trial ended before the trial."""
+        self.note(reason)
 
     def end(self, tuning: Tuning) -> None:
         """Receive the result of a trial that ended: the last one of ``tuning.trials``."""
@@ -68,12 +84,14 @@ class Search:
         trials: int,
         out: str | Path | None,
         trust: bool = False,
+        processes: int = 1,
     ) -> None:
         check_bounds("trials", trials, 1)
         self.trials = trials
         self.settings = settings
         self.config = absolute_starts(recipe(settings))
         choose_device(self.config.device)
+        self.processes = how_many(processes, [self.config.device])
         if not self.config.validate_every:
             raise UserError(f"{flag('validate_every')} 0: a search is judged by validation")
         tuned = make_space(space, self.config, trust)
@@ -105,11 +123,9 @@ class Search:
         with self._study(graph) as study:
             tuning.update(ended(study))
             watch.begin_search(tuning, total)
-            while len(tuning.trials) < total:
-                # A trial that Ctrl-C or a bug ends stays open: its point is trained again later.
-                _run_trial(seen, study, tuning, watch)
-                tuning.update(ended(study))
-                watch.end(tuning)
+            count = max(1, min(self.processes, total - len(tuning.trials)))
+            with pool(count, [self.config.device], watch.note, _validate, seen) as running:
+                _Trials(study, tuning, watch, running).run(total)
         return tuning
 
     @contextmanager
@@ -161,57 +177,127 @@ class Search:
         return optuna.load_study(study_name=NAME, storage=storage, sampler=sampler, pruner=pruner)
 
 
-def _run_trial(graph: KnowledgeGraph, study: optuna.Study, tuning: Tuning, watch: Watch) -> None:
-    trial = study.ask(dict(tuning.space))
+def _validate(graph: KnowledgeGraph, config: TrainConfig, listener: Listener) -> float:
+    best = train(graph, config, listener=listener).result("valid")
+    return float(best["mrr"]) if best else 0.0
 
-    class Trial(Listener):
-        def announce(self, text: str) -> None:
-            watch.announce(text)
 
-        def progress(self, stage: Stage, done: int, total: int) -> None:
-            watch.progress(stage, done, total)
+class _TrialListener(Listener):
+    """Tells the watch and the study of a trial; ends a hopeless one."""
 
-        def record(self, record: Record) -> None:
-            watch.record(record)
-            if record.get("split") == "valid":
-                trial.report(record["mrr"], record["epoch"])
-                if trial.should_prune() and record["epoch"] < config.epochs:
-                    raise optuna.TrialPruned
+    def __init__(self, trial: optuna.Trial, watch: Watch, where: str) -> None:
+        self.trial, self.where, self.epochs = trial, where, 0
+        self._watch = watch
 
-    try:
-        config = tuning.configure(trial.params)
-        watch.start(config)
-        best = train(graph, config, listener=Trial()).result("valid")
-        study.tell(trial, best["mrr"] if best else 0.0)
-        return
-    except optuna.TrialPruned:
-        pass
-    except UserError as error:  # divergence, lack of memory, or settings that exclude each other
-        trial.set_user_attr(FAILED, " ".join(str(error).split()))
-    study.tell(trial, state=TrialState.PRUNED)
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    @property
+    def watch(self) -> Watch:
+        self._watch.where = self.where
+        return self._watch
+
+    def start(self, config: TrainConfig) -> None:
+        self.epochs = config.epochs
+        self.watch.start(config)
+
+    def announce(self, text: str) -> None:
+        self.watch.announce(text)
+
+    def progress(self, stage: Stage, done: int, total: int) -> None:
+        self.watch.progress(stage, done, total)
+
+    def record(self, record: Record) -> None:
+        self.watch.record(record)
+        if record.get("split") == "valid":
+            self.trial.report(record["mrr"], record["epoch"])
+            if self.trial.should_prune() and record["epoch"] < self.epochs:
+                raise optuna.TrialPruned
+
+
+class _Trials:
+    """The trials of a search on their way. Nothing else writes to the study."""
+
+    def __init__(
+        self, study: optuna.Study, tuning: Tuning, watch: Watch, running: Here | Processes
+    ) -> None:
+        self.study, self.tuning, self.watch, self.running = study, tuning, watch, running
+        assert isinstance(study.sampler, FreshPoints)
+        self.interrupted = study.sampler.interrupted
+
+    def run(self, total: int) -> None:
+        while True:
+            begun = len(self.tuning.trials) + len(self.interrupted) + self.running.busy
+            if begun < total and (process := self.running.free()):
+                self._begin(process)
+            elif begun < total or self.running.busy:
+                self._serve()
+                if torch.cuda.is_initialized():
+                    torch.cuda.empty_cache()
+            else:
+                break
+        if self.interrupted:
+            lost = counted(len(self.interrupted), "trial")
+            self.watch.note(f"{lost} interrupted; the same search again tries as many others")
+
+    def _begin(self, process: Here | Process) -> None:
+        # A trial that Ctrl-C or a bug ends stays open: its point is trained again later.
+        listener = _TrialListener(
+            self.study.ask(dict(self.tuning.space)), self.watch, process.where
+        )
+        try:
+            config = self.tuning.configure(listener.trial.params)
+        except UserError as error:  # settings that exclude each other
+            self._end(listener, error)
+            return
+        listener.start(config)
+        process.begin(listener, listener, config)
+
+    def _serve(self) -> None:
+        for listener, future in self.running.wait():
+            self._end(listener, future.exception() or future.result())
+
+    def _end(self, listener: _TrialListener, outcome: float | BaseException) -> None:
+        trial = listener.trial
+        match outcome:
+            case float():
+                self.study.tell(trial, outcome)
+            case ProcessLostError():
+                self.study.tell(trial, state=TrialState.FAIL)
+                self.interrupted.append(trial.params)
+                listener.watch.interrupted(str(outcome))
+                return
+            case UserError():  # divergence, or lack of memory
+                trial.set_user_attr(FAILED, " ".join(str(outcome).split()))
+                self.study.tell(trial, state=TrialState.PRUNED)
+            case optuna.TrialPruned():
+                self.study.tell(trial, state=TrialState.PRUNED)
+            case _:
+                raise outcome
+        self.tuning.update(ended(self.study))
+        listener.watch.end(self.tuning)
 
 
 def ended(study: optuna.Study) -> list[FrozenTrial]:
-    """Return the trials that were not interrupted.
+    """Return the trials that were not interrupted, in the order of their ends.
 
     Optuna learns from pruned trials and ignores failed ones. So a trial that diverged is stored
     as pruned, with its reason as an attribute, and FAIL means interrupted.
     """
-    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+    found = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+    return sorted(found, key=lambda trial: trial.datetime_complete or datetime.max)
 
 
 class FreshPoints(TPESampler):
-    """TPE that tries no point twice.
+    """TPE that tries no point twice, nor at the same time.
 
     The random numbers depend on the seed and on the number of earlier trials alone. So an
-    interrupted search continues with the points of an uninterrupted one.
+    interrupted search continues with the points of an uninterrupted one, if its trials run one
+    after the other.
     """
 
     def __init__(self, space: Space, seed: int) -> None:
         super().__init__(seed=seed)
         self.space, self.seed = space, seed
+        # Points whose process was lost, perhaps by their fault. Another search may try them again.
+        self.interrupted: list[dict[str, Any]] = []
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
@@ -222,7 +308,9 @@ class FreshPoints(TPESampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Return a new point: from TPE, or a random one where TPE repeats itself."""
-        tried = [before.params for before in ended(study)]
+        running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        begun = [*ended(study), *(other for other in running if other.number != trial.number)]
+        tried = [*(before.params for before in begun), *self.interrupted]
         seeds = np.random.SeedSequence([self.seed, len(tried)]).generate_state(REDRAWS).tolist()
         for draw, seed in enumerate(seeds):
             # First the most promising of 24 candidates, then any promising one.

@@ -27,6 +27,8 @@ class Reproduce:
     out: str = "results"
     """Folder of the results, which grow: TASK.jsonl, TASK.md, pretrained starts, and checkpoints of
     stopped trainings."""
+    processes: int = 0
+    """Trainings at the same time, a process each; 0: one for each visible GPU, or one on a CPU."""
     time_limit: float = 0.0
     """Stop after so many seconds; the same command resumes there. 0: none."""
     table_only: bool = False
@@ -39,7 +41,12 @@ class Reproduce:
         if not 0 <= self.time_limit < float("inf"):
             raise UserError(f"--time-limit must be zero or a positive number: {self.time_limit}")
         outcome = show_reproduce.reproduce(
-            self.task, self.selection, user_path(self.out), self.time_limit, self.table_only
+            self.task,
+            self.selection,
+            user_path(self.out),
+            self.time_limit,
+            self.table_only,
+            self.processes,
         )
         show_reproduce.outcome(outcome, self.json)
         if outcome.failed:

@@ -22,6 +22,8 @@ class Tune:
     margin = {low = 1, high = 12, log = true}. A flag of training fixes its setting."""
     trials: int = 50
     """Trials in all, with the earlier trials of the folder."""
+    processes: int = 0
+    """Trials at the same time, a process each; 0: one for each visible GPU, or one on a CPU."""
     out: str = ""
     """Folder of the search; empty: tuning/ and a name by data, model, sampler and space."""
     labels: str = ""
@@ -44,7 +46,9 @@ class Tune:
 
         settings = self.settings.flat()
         fixed = {name: settings[name] for name in self.given}
-        search = Search(self.space, fixed, self.trials, self.out or None, self.trust)
+        search = Search(
+            self.space, fixed, self.trials, self.out or None, self.trust, self.processes
+        )
         graph = load_graph(self.where, self.labels, self.split_seed, self.literals, self.memory)
         describe_graph(graph)
         show_space(search.space)

@@ -29,6 +29,9 @@ from nscaching.training.train import train
 class ReproduceListener(Listener):
     """The callbacks of ``reproduce``, which may stop the work. Override the methods you need."""
 
+    where = ""
+    """The process of the training that begins, such as GPU 1; empty for this process."""
+
     @property
     def late(self) -> bool:
         """Whether a time limit stops the work: then ``reproduce`` returns instead of raising."""
@@ -47,8 +50,7 @@ def train_cell(
     training: Training,
     graph: KnowledgeGraph,
     results: Results,
-    name: str,
-    listener: ReproduceListener,
+    listener: Listener,
 ) -> Line:
     """Train and measure one cell; a training that others start from becomes a run folder."""
     folders = [str(results.start_folder(start)) for start in training.starts]
@@ -57,8 +59,7 @@ def train_cell(
     checkpoints = results.checkpoints(training)
     before, began = _recorded(checkpoints), time.perf_counter()
     folder = checkpoints.folder.parent
-    with listener.training(name, config) as other:
-        run = train(graph, config, checkpoints=folder, listener=other or listener)
+    run = train(graph, config, checkpoints=folder, listener=listener)
     measured: dict[str, dict[str, Any]] = {}
     for split in ("valid", "test"):
         result = run.result(split) or {}

@@ -22,7 +22,7 @@ from nscaching.errors import Stopped
 from nscaching.kernels.shards import Shards
 from nscaching.runs.shard_checkpoints import STATE, ShardCheckpoints
 from nscaching.sharded.launch import alone
-from nscaching.training import sharded
+from nscaching.training import shard_trainer, sharded
 from resuming import assert_same, lines
 
 SETTINGS = {"model": "TransE", "epochs": 4}
@@ -186,14 +186,12 @@ def free_port():
         return listening.getsockname()[1]
 
 
-def started(folder, *words, port=None, **environment):
+def started(folder, *words, port=None, work=ranks.command, **environment):
     """Run the command line once for each of some lists of words, as torchrun would start them."""
     folder.mkdir(exist_ok=True)
     given = len(words), port or free_port()
     processes = [
-        ranks.FORKS.Process(
-            target=ranks.command, args=(rank, *given, each, folder), kwargs=environment
-        )
+        ranks.FORKS.Process(target=work, args=(rank, *given, each, folder), kwargs=environment)
         for rank, each in enumerate(words)
     ]
     for each in processes:
@@ -247,6 +245,26 @@ def test_what_does_not_go_together(triples, tmp_path, flags, others, environment
     assert message in last
     assert printed[1] == ""  # one process speaks
     assert not (tmp_path / "run").exists()
+
+
+def command_short_of_memory(rank, *given, **environment):
+    """Run the command where the second process has no memory for its shard."""
+
+    def fails(*_):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    if rank == 1:
+        shard_trainer.new_model = fails
+    ranks.command(rank, *given, **environment)
+
+
+def test_one_process_that_is_short_of_memory(triples, tmp_path):
+    words = command(triples, tmp_path / "run")
+    processes = started(tmp_path, words, words, work=command_short_of_memory)
+    codes, printed = ended(tmp_path, processes)
+    assert codes == [2, 2]
+    assert printed[0].splitlines()[-1] == "nscaching: process 1: not enough memory"
+    assert printed[1] == ""
 
 
 def test_too_many_processes_and_nowhere_to_restart(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import torch.distributed as dist
 from torch.distributed import HashStore, PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from nscaching.errors import UserError
+from nscaching.evaluation.chunks import is_shortage
 from nscaching.sharded.torchrun import follows, is_launched, number, restarts
 from nscaching.sharded.world import World
 
@@ -39,10 +39,12 @@ def launched() -> Iterator[World | None]:
         except UserError as error:
             _post(world, str(error))
             raise
-        except RuntimeError as error:
-            if not is_lost(error):
-                raise
-            raise UserError(_why(world, error)) from error
+        except (MemoryError, RuntimeError) as error:
+            if is_shortage(error):
+                _post(world, "not enough memory")
+            elif is_lost(error):
+                raise UserError(_why(world, error)) from error
+            raise
         finally:
             end()
 
@@ -74,14 +76,14 @@ def start() -> World:
         tcp = TCPStore(host, port, size, hosts, timeout=patience)
         # What is left of the processes before a restart must not be taken for those after it.
         store = PrefixStore(f"restart {restarts()[0]}", tcp)
-        backend = "nccl" if enough and cards else "gloo"
+        backend = "cpu:gloo,cuda:nccl" if enough and cards else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
     except (RuntimeError, ValueError) as error:
         why = " ".join(str(error).split())[:200]
         raise UserError(f"the {size} processes do not meet at {host} port {port}: {why}") from error
     finally:
         watch.cancel()
-    return World(rank, size, store=store, on_host=backend == "gloo")
+    return World(rank, size, store, backend, on_host=backend == "gloo")
 
 
 def _patience() -> float:
@@ -117,7 +119,7 @@ def _post(world: World, message: str) -> None:
     time.sleep(LINGER)
 
 
-def _why(world: World, error: RuntimeError) -> str:
+def _why(world: World, error: Exception) -> str:
     """Say why a process was lost: what it posted, or where it was last seen."""
     time.sleep(LINGER / 4)
     for rank in range(world.size):
@@ -137,7 +139,9 @@ def _quiet(quiet: bool) -> Iterator[None]:
     if not quiet:
         yield
         return
-    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-        with redirect_stdout(nowhere), redirect_stderr(nowhere):
-            yield
-        sys.stdout.flush()
+    with (
+        Path(os.devnull).open("w", encoding="utf-8") as nowhere,
+        redirect_stdout(nowhere),
+        redirect_stderr(nowhere),
+    ):
+        yield

@@ -26,6 +26,7 @@ class World:
     size: int = 1
     store: Store | None = None
     """Where ranks leave words for each other."""
+    backend: str = "gloo"
     on_host: bool = False
     """Whether tensors of GPUs travel by way of host memory: several ranks share a GPU."""
     traffic: Traffic = field(default_factory=dict)
@@ -33,10 +34,6 @@ class World:
     wishes: set[str] = field(default_factory=set)
     agreed: set[str] = field(default_factory=set)
     """The wishes of any rank before the last step: the same on all ranks."""
-
-    @property
-    def backend(self) -> str:
-        return str(dist.get_backend())
 
     @property
     def leads(self) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nscaching.errors import Stopped, UserError
 from nscaching.files import link
-from nscaching.kernels.state import State
+from nscaching.kernels.state import State, is_finite
 from nscaching.runs.folder import MODEL, RunFolder, resume_command
 from nscaching.runs.parameters import built_model
 from nscaching.runs.run import Run
@@ -85,6 +85,10 @@ class ShardRecorder(Recorder):
 
     def _save(self) -> None:
         folder, trainer = self.folder, self.trainer
+        # No checkpoint of a run that has diverged: the end of the epoch will raise the error.
+        numbers = [trainer.meter.sums, *trainer.model.parameters()]
+        if not all(self.world.gather(all(map(is_finite, numbers)))):
+            return
         own = {} if folder is None else {"marks": folder.marks(), "settings": self.settings()}
         best = self.shared.path / MODEL if trainer.best.kept else None
         self.shard_checkpoints.save(own | trainer.checkpoint(), best)

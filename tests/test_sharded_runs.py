@@ -222,29 +222,33 @@ def command(triples, out, *flags):
     return ["train", str(triples), *flags, "--device", "cpu", "--n1", "4", "--out", str(out)]
 
 
-@pytest.mark.parametrize(
-    ("flags", "others", "environment", "message"),
-    [
-        ((), ("--lr", "0.5"), {}, "process 1 has another --lr: 0.5, here "),
-        ((), ("--split-seed", "3"), {}, "process 1 has another data: "),
-        (("--sampler", "kbgan"),) * 2 + ({}, "--sampler kbgan trains in one process only"),
-        (("--filter-known",),) * 2 + ({}, "--filter-known with a cache trains in one process"),
-        (("--dry-run",),) * 2 + ({}, "--dry-run is for one process: leave out torchrun"),
-        (("--snapshots", "1"),) * 2 + ({}, "--snapshots is for one process"),
-        (("--dimm", "3"),) * 2 + ({}, "did you mean --dim?"),
-        ((), (), {"NSCACHING_PATIENCE": "soon"}, "NSCACHING_PATIENCE must be at least 1 second"),
-        ((), (), {"WORLD_SIZE": "two"}, "variable WORLD_SIZE is no number: 'two'"),
-    ],
-)  # fmt: skip
-def test_what_does_not_go_together(triples, tmp_path, flags, others, environment, message):
-    words = [command(triples, tmp_path / "run", *given) for given in (flags, others)]
-    codes, printed = ended(tmp_path, started(tmp_path, *words, **environment))
-    assert codes == [2, 2]
-    *_, last = printed[0].splitlines()
-    assert last.startswith("nscaching: ")
-    assert message in last
-    assert printed[1] == ""  # one process speaks
-    assert not (tmp_path / "run").exists()
+WRONG = [
+    ((), ("--lr", "0.5"), {}, "process 1 has another --lr: 0.5, here "),
+    ((), ("--split-seed", "3"), {}, "process 1 has another data: "),
+    (("--sampler", "kbgan"),) * 2 + ({}, "--sampler kbgan trains in one process only"),
+    (("--filter-known",),) * 2 + ({}, "--filter-known with a cache trains in one process"),
+    (("--dry-run",),) * 2 + ({}, "--dry-run is for one process: leave out torchrun"),
+    (("--snapshots", "1"),) * 2 + ({}, "--snapshots is for one process"),
+    (("--dimm", "3"),) * 2 + ({}, "did you mean --dim?"),
+    ((), (), {"NSCACHING_PATIENCE": "soon"}, "NSCACHING_PATIENCE must be at least 1 second"),
+    ((), (), {"WORLD_SIZE": "two"}, "variable WORLD_SIZE is no number: 'two'"),
+]
+
+
+def test_what_does_not_go_together(triples, tmp_path):
+    begun = []
+    for number, (*flags, environment, _) in enumerate(WRONG):
+        folder = tmp_path / str(number)
+        words = [command(triples, folder / "run", *given) for given in flags]
+        begun.append((folder, started(folder, *words, **environment)))
+    for (folder, processes), (*_, message) in zip(begun, WRONG, strict=True):
+        codes, printed = ended(folder, processes)
+        assert codes == [2, 2], message
+        *_, last = printed[0].splitlines()
+        assert last.startswith("nscaching: ")
+        assert message in last
+        assert printed[1] == ""  # one process speaks
+        assert not (folder / "run").exists()
 
 
 def command_short_of_memory(rank, *given, **environment):

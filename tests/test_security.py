@@ -58,7 +58,7 @@ def allowed(path):
         return EXPLORER
     if path.name == "shard_checkpoints.py":
         return CHECKPOINTS
-    if path.name == "processes.py":
+    if path.name in ("processes.py", "child.py"):
         return PROCESSES
     return RANKS if path.parent.name == "sharded" else set()
 

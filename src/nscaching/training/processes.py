@@ -5,17 +5,12 @@ parent's listener through a pipe; the end of the pipe is the end of the process,
 ended.
 """
 
-import gc
 import os
-import queue
 import signal
-import threading
-import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import connection, get_context, resource_tracker
 from multiprocessing.process import BaseProcess
@@ -24,17 +19,16 @@ from typing import Any, Self
 
 import torch
 
-from nscaching.errors import Stopped, UserError, check_bounds, counted, flag, naming_flags
-from nscaching.training.listener import Listener, Stage
+from nscaching.errors import UserError, check_bounds, counted, flag
+from nscaching.training.child import Job, work
+from nscaching.training.listener import Listener
 
 MOST = 1024
-TICK = 0.2  # seconds between two looks at the signals, and two reports of progress
+TICK = 0.2  # seconds between two looks at the signals
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 SPAWN = get_context("spawn")  # a fork would inherit the parent's use of a GPU
 BLOCKED = (signal.SIGINT, signal.SIGTERM)  # which reach a whole group: the parent answers them
 
-Job = Callable[..., Any]
-"""Called with what all jobs share, what this one is given, and a listener."""
 Ended = tuple[Any, Future[Any]]
 """What the caller names a job by, and its outcome."""
 
@@ -123,9 +117,6 @@ def pool(
     return Processes(places(count, gpus_of(devices)), note, job, *shared)
 
 
-# The parent's side.
-
-
 @dataclass
 class Process:
     """A process that runs one job after the other."""
@@ -172,7 +163,7 @@ class Processes:
         try:
             for where, gpu in self._places:
                 ours, theirs = SPAWN.Pipe()
-                process = SPAWN.Process(target=_work, args=(theirs, threads), daemon=True)
+                process = SPAWN.Process(target=work, args=(theirs, threads), daemon=True)
                 with _blocked(), _environment(gpu):
                     process.start()
                     self._alive.append(Process(where, process, ours))
@@ -302,104 +293,3 @@ def _environment(gpu: str | None) -> Iterator[None]:
             os.environ.pop(VISIBLE)
             if before is not None:
                 os.environ[VISIBLE] = before
-
-
-# The other side.
-
-
-class _Parent(Listener):
-    """The parent's listener, through a pipe. Its calls wait for an answer, but for progress."""
-
-    def __init__(self, pipe: connection.Connection) -> None:
-        self.pipe = pipe
-        self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.asked, self._sending = threading.Event(), threading.Lock()
-        self.raised: Exception | None = None  # by the parent's listener
-        self._next = 0.0
-        threading.Thread(target=self._receive, daemon=True).start()
-
-    def _receive(self) -> None:
-        with suppress(EOFError, OSError):
-            while True:
-                kind, *content = self.pipe.recv()
-                if kind == "stop":
-                    self.asked.set()
-                else:
-                    self.inbox.put(content[0])
-        os._exit(1)  # the parent is gone
-
-    def send(self, *message: object) -> None:
-        try:
-            with self._sending:
-                self.pipe.send(message)
-        except OSError:
-            os._exit(1)
-
-    def _call(self, name: str, *given: object) -> None:
-        self.send("call", name, *given)
-        self.raised = self.inbox.get()
-        if self.raised is not None:
-            raise self.raised
-
-    def begin(self, history: list[dict[str, Any]]) -> None:
-        self._call("begin", history)
-
-    def announce(self, text: str) -> None:
-        self._call("announce", text)
-        self._before_first_step()
-
-    def record(self, record: dict[str, Any]) -> None:
-        self._call("record", record)
-
-    def note(self, text: str) -> None:
-        self._call("note", text)
-
-    def progress(self, stage: Stage, done: int, total: int) -> None:
-        if stage is Stage.FILLING:
-            self._before_first_step()
-        if time.monotonic() > self._next:
-            self._next = time.monotonic() + TICK
-            self.send("tell", "progress", stage, done, total)
-
-    def stop(self) -> bool:
-        return self.asked.is_set()
-
-    def _before_first_step(self) -> None:
-        if self.stop():
-            raise Stopped("stopped before the first step")
-
-
-def _work(pipe: connection.Connection, threads: int) -> None:
-    """Run jobs until the parent ends this process."""
-    torch.set_num_threads(threads)
-    try:
-        pipe.send(("ready",))
-        job, shared, named = pipe.recv()
-    except (EOFError, OSError):  # the parent is gone
-        return
-    except Exception as error:
-        pipe.send(_bug(error))
-        return
-    parent = _Parent(pipe)
-    warnings.showwarning = lambda text, kind, *_, **__: parent.send("warning", str(text), kind)
-    while True:
-        given = parent.inbox.get()
-        with naming_flags() if named else nullcontext():
-            parent.send(*_outcome(parent, job, *shared, *given))
-        gc.collect()  # cycles of a finished training hold memory, that of a GPU too
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
-
-
-def _outcome(parent: _Parent, job: Job, *given: Any) -> tuple[Any, ...]:  # noqa: ANN401
-    try:
-        return "end", job(*given, parent)
-    except (UserError, Stopped) as error:
-        return "raised", error
-    except BaseException as error:
-        return ("raised", error) if error is parent.raised else _bug(error)
-
-
-def _bug(error: BaseException) -> tuple[str, str, str]:
-    trace = "".join(traceback.format_exception(error))
-    return "bug", f"{type(error).__name__}: {error}", trace

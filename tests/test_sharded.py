@@ -12,6 +12,7 @@ import ranks
 from nscaching.data.index import Side
 from nscaching.errors import UserError
 from nscaching.kernels.shards import BLOCKS, Shards
+from nscaching.sharded.launch import alone
 from nscaching.sharded.tables import is_sharded
 
 SOFTMAX = {
@@ -36,6 +37,12 @@ CASES = {
     "strata": {"model": "ComplEx", "n1": 6, "n2": 6, "exchange": "strata", "strata": 6},
     "without known triples": {"model": "TransE", "sampler": "uniform", "filter_known": True},
 }  # fmt: skip
+PROJECTED = "TransH", "TransD", "TransR"  # which have no compiled queries
+CASES |= {
+    f"{name}, numba": case | {"kernels": "numba"}
+    for name, case in CASES.items()
+    if case["model"] not in PROJECTED and case.get("objective") != "softmax"
+}
 
 
 @given(st.integers(1, 700), st.integers(1, BLOCKS))
@@ -69,6 +76,8 @@ def sharded(tmp_path_factory):
     base = tmp_path_factory.mktemp("ranks")
     cases = [*CASES.values()]
     found = {}
+    with alone() as world:  # compiles
+        ranks.steps_of_all(world, [case for case in cases if case.get("kernels")])
     for size in (2, 3):
         results = ranks.on_ranks(size, base / f"{size}", ranks.steps_of_all, cases)
         found[size] = dict(zip(CASES, zip(*results, strict=True), strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,14 +65,22 @@ class World:
 
     def sum(self, tensor: Tensor, kind: str) -> Tensor:
         """Add the tensors of all ranks, in place."""
-        if self.size > 1:
-            here = self._travelling(tensor)
-            dist.all_reduce(here)
-            if here is not tensor:
-                tensor.copy_(here)
-            # A ring sends each part once around to be added, and once again when it is whole.
-            self.count(kind, 2 * tensor.nbytes * (self.size - 1) // self.size)
-        return tensor
+        return self.sum_later(tensor, kind)()
+
+    def sum_later(self, tensor: Tensor, kind: str) -> Callable[[], Tensor]:
+        """Begin to add the tensors of all ranks in place; return what waits for the sum."""
+        if self.size == 1:
+            return lambda: tensor
+        here = self._travelling(tensor)
+        work = dist.all_reduce(here, async_op=True)
+        # A ring sends each part once around to be added, and once again when it is whole.
+        self.count(kind, 2 * tensor.nbytes * (self.size - 1) // self.size)
+
+        def wait() -> Tensor:
+            work.wait()
+            return tensor if here is tensor else tensor.copy_(here)
+
+        return wait
 
     def tally(self, figures: Tensor) -> Tensor:
         """Add up the figures [k] of a step, and agree on what any rank wishes for after it."""

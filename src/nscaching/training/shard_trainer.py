@@ -14,8 +14,9 @@ from nscaching.kernels.learner import Learner
 from nscaching.kernels.shards import Shards
 from nscaching.models import Model
 from nscaching.runs.folder import Record
-from nscaching.sharded.learner import ShardLearner
+from nscaching.samplers.objective import choose_objective
 from nscaching.sharded.meeting import Meeting
+from nscaching.sharded.path import choose_path
 from nscaching.sharded.ranking import ShardQueries, rank_in_shards
 from nscaching.sharded.sampler import ShardSampler
 from nscaching.sharded.tables import gather, new_model, take_own
@@ -43,6 +44,8 @@ class ShardTrainer(Trainer):
         if start is not None:
             model.load_state_dict(take_own(start, self.shards))
         self.meeting = Meeting(self.world, self.shards, model)
+        objective = choose_objective(self.config, model)
+        self.path = choose_path(self.meeting, self.kernels, objective)
         return model
 
     def _new_sampler(self, start: Parameters | None, seed: int) -> ShardSampler:
@@ -50,10 +53,10 @@ class ShardTrainer(Trainer):
             self.report(Stage.FILLING, done, total)
 
         given = self.graph, self.config, self.device, seed, self.kernels
-        return ShardSampler(self.meeting, *given, progress=progress)
+        return ShardSampler(self.path, *given, progress=progress)
 
     def _new_learner(self) -> Learner:
-        return ShardLearner(self.meeting, self._learning())
+        return self.path.learner(self._learning())
 
     def epoch(self, epoch: int) -> Record:
         """Pass over the training triples; the record also has what the ranks sent to each other."""
@@ -69,8 +72,9 @@ class ShardTrainer(Trainer):
         return rank_in_shards(self.shard_queries[split], self.kernels, progress)
 
     def plan(self, why: str = "") -> str:
+        world = f"{self.world.size} processes by {self.world.backend}"
         rows = f"{len(self.shards):,} of {self.shards.entities:,} entities here"
-        return f"{self.world.size} processes by {self.world.backend}; {rows}; plain kernels"
+        return f"{world}; {rows}; {self.path.name} kernels"
 
 
 class ShardBest(Best):

@@ -11,6 +11,7 @@ import traceback
 from datetime import timedelta
 
 import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -54,7 +55,7 @@ def joined(rank, size, folder, seconds=SECONDS):
     patience = timedelta(seconds=seconds)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=patience)
     try:
-        yield World(rank, size, store=store)
+        yield World(rank, size, store=store).share_memory(seconds)
     finally:
         dist.destroy_process_group()
 
@@ -107,6 +108,7 @@ def command(rank, size, port, words, folder, **environment):
 def steps(world, settings, count=4):
     """Return tables, cached rows, figures and ranks after some steps of an epoch."""
     trainer = ShardTrainer(world, GRAPH, config(**settings))
+    assert trainer.path.name == ("numba" if "numba" in settings.values() else "plain")
     for size in [*trainer.triples.sizes(trainer.config.batch_size)][:count]:
         trainer.step(size)
     state, own = trainer.model.state_dict(), trainer.shards.own_entities()
@@ -134,3 +136,32 @@ def train(world, out, settings, every=0.0):
         sharded.resume_in_shards(world, out, checkpoint_every=every)
     else:
         sharded.train_in_shards(world, GRAPH, config(**settings), out, checkpoint_every=every)
+
+
+def resume_by(world, out, kernels):
+    sharded.resume_in_shards(world, out, kernels=kernels)
+
+
+def exchanged(world, room):
+    """Return what comes of messages of some sizes, by sockets and by a board with little room."""
+    board, found = world.board, []
+    for way in (None, board):
+        world.board = way
+        if way is not None:
+            way.room = way.room[:, :, :room]
+        random = torch.Generator().manual_seed(world.rank)
+        for rows in (0, 1, 5, 40, 3, 0, 2):
+            sent = [(rows + to + world.rank) % 7 * (rows > 0) for to in range(world.size)]
+            got = world.counts(torch.tensor(sent).unsqueeze(1)).flatten().tolist()
+            message = torch.randn(sum(sent), 2, generator=random)
+            found += [world.exchange(message, sent, got, "test"), world.sum(message.sum(0), "test")]
+    return found, board is not None
+
+
+def leave(world):
+    """Let rank 1 end, while rank 0 waits for its message."""
+    if world.rank == 1:
+        return ""
+    with pytest.raises(RuntimeError) as caught:
+        world.counts(torch.ones(world.size, 1))
+    return str(caught.value)

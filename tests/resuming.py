@@ -33,10 +33,14 @@ def leave_out_pictures(patch):
 
 
 def lines(path, name="metrics.jsonl"):
-    """Return the lines of a file, but for what a clock measured."""
+    """Return the lines of a file, but for what a clock measured, and what was sent."""
     text = (path / name).read_text(encoding="utf-8").splitlines() if (path / name).exists() else []
     return [
-        {key: value for key, value in json.loads(line).items() if "seconds" not in key}
+        {
+            key: value
+            for key, value in json.loads(line).items()
+            if "seconds" not in key and key != "sent"
+        }
         for line in text
     ]
 

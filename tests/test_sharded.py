@@ -12,7 +12,7 @@ import ranks
 from nscaching.data.index import Side
 from nscaching.errors import UserError
 from nscaching.kernels.shards import BLOCKS, Shards
-from nscaching.sharded.launch import alone
+from nscaching.sharded.launch import alone, is_lost
 from nscaching.sharded.tables import is_sharded
 
 SOFTMAX = {
@@ -108,6 +108,20 @@ def test_ranks_agree_with_one_process(sharded, size, case):
     for name in whole:  # what all have in common is the same to the last bit
         if not is_sharded(name):
             assert all(torch.equal(state[name], found[0][0][name]) for state, *_ in found)
+
+
+@pytest.mark.parametrize("room", [32, 1 << 12])  # which some messages do not fit, or all do
+def test_messages_by_memory_are_those_by_sockets(tmp_path, room):
+    for found, by_memory in ranks.on_ranks(3, tmp_path / "ranks", ranks.exchanged, room):
+        assert by_memory
+        half = len(found) // 2
+        for one, other in zip(found[:half], found[half:], strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+
+
+def test_a_rank_that_ends_is_missed(tmp_path):
+    said, _ = ranks.on_ranks(2, tmp_path / "ranks", ranks.leave)
+    assert is_lost(RuntimeError(said)), said
 
 
 @pytest.mark.parametrize("candidates", ["set", "slots"])

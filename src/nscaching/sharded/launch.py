@@ -81,7 +81,8 @@ def start() -> World:
         raise UserError(f"the {size} processes do not meet at {host} port {port}: {why}") from error
     finally:
         watch.cancel()
-    return World(rank, size, store=store, on_host=backend == "gloo")
+    world = World(rank, size, store=store, on_host=backend == "gloo")
+    return world.share_memory(_patience()) if world.on_host else world
 
 
 def _patience() -> float:

@@ -16,14 +16,16 @@ from nscaching.kernels.losses import LOGISTIC_ZERO
 from nscaching.kernels.optimizers import Learning
 from nscaching.kernels.queries import Asked, TakeBack
 from nscaching.sharded.meeting import Meeting
+from nscaching.sharded.numba_refresh import ShardRefresh
 from nscaching.sharded.sampler import Share
-from nscaching.sharded.visit import Visit
+from nscaching.sharded.visit import Trip, Visit
 
 
 class NumbaShardLearner(NumbaQueries):
     """Learns as ``ShardLearner`` does; the places are the own anchors, and candidates that came."""
 
     steady = False
+    due: ShardRefresh | None = None  # which the next step ends
 
     def __init__(self, meeting: Meeting, learning: Learning, threads: Threads) -> None:
         super().__init__(meeting.model, learning, threads)
@@ -35,15 +37,18 @@ class NumbaShardLearner(NumbaQueries):
     def step(self, batch: Batch, negatives: Share, sums: Tensor) -> None:  # type: ignore[override]
         self.current()
         loss, teaching = self._contrast(batch, negatives)
-        summed = self.world.sum_later(self._relation_gradients(), "gradients of relations")
         self.steps += 1
         squares = self._move_entities(len(batch))
-        by_relation = summed().numpy()
-        figures = torch.tensor([loss, teaching, squares], dtype=torch.float64)
+        by_relation = self._relation_gradients()
+        figures = by_relation.new_tensor([loss, teaching, squares])
+        both = self.world.tally(
+            torch.cat([by_relation.view(-1), figures]), "gradients of relations"
+        )
+        loss_of_all, teaching, of_entities = both[-3:].tolist()
+        by_relation = both[:-3].view_as(by_relation)
         every = np.arange(len(by_relation) + 1)
         group = len(by_relation), every, every, every
-        squares = self._update("relation", group, by_relation, len(batch))
-        loss_of_all, teaching, of_entities = self.world.tally(figures).tolist()
+        squares = self._update("relation", group, by_relation.numpy(), len(batch))
         sums[:3] += sums.new_tensor([loss_of_all, teaching, math.sqrt(of_entities + squares)])
         sums[3] += sums[0].abs() < math.inf
 
@@ -61,19 +66,19 @@ class NumbaShardLearner(NumbaQueries):
         query, take_back = self.make_queries(asked)
         false = torch.cat([negatives.head[heads], negatives.tail[tails]])
         ids = torch.cat([asked.answer.unsqueeze(1), false], 1).int().numpy()
-        visit = Visit.begin(self.meeting, self.threads, self.rows, query, ids)
+        visit, due = Visit(query, ids), self.due
+        visits = [visit] if due is None else [due.visit, visit]
+        trip = Trip(self.meeting, self.threads, self.rows, visits)
 
-        given = anchor
+        *values, slopes = trip.scores()
+        met, given = trip.met_in(len(values)), anchor
         if learning.cubes:  # of this rank's answers, whoever asks for them
             answers = place(answer[self.meeting.shards.mine(answer)])
             given = torch.cat([answers, anchor])
-        first, pairs = len(given), len(visit.place)
+        first, pairs = len(given), len(met.place)
         self._open_places(given, n, pairs)
-        self.ids[first:] = torch.from_numpy(visit.place)
-        self.by_candidate, self.asking = self.own_room("slopes", pairs, 1), visit.asking
-        self.queries = visit.query
-
-        slopes, by_query = visit.scores(), self.own_room("by_query", n, self.rows.shape[1])
+        self.ids[first:] = torch.from_numpy(met.place)
+        self.queries, self.asking = torch.from_numpy(met.query), met.asking
         shift = learning.margin if learning.objective == "shifted" else 0.0
         weights = torch.ones(n) if asked.weight is None else asked.weight
         self.threads.run(
@@ -82,7 +87,13 @@ class NumbaShardLearner(NumbaQueries):
             self.loss, self.teaching, self.is_active[first - n : first],
         )  # fmt: skip
         active = self.is_active[first:].numpy()
-        visit.pull(slopes, self.by_candidate.view(-1).numpy(), active, by_query.numpy())
+        by_query = self.own_room("by_query", n, self.rows.shape[1])
+        here, wait = trip.pull(len(values), met, slopes, active, by_query.numpy())
+        self.by_candidate = torch.from_numpy(here).unsqueeze(1)
+        if due is not None:
+            due.choose(*values)
+            self.due = None
+        wait()
         with torch_threads(1):
             take_back(by_query)
             if learning.cubes:

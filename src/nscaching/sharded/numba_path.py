@@ -1,80 +1,71 @@
-"""Refreshes in shards by compiled loops: candidates here, their scores from all ranks."""
+"""The compiled path of one rank, for models with compiled queries."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import dataclasses
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nscaching.kernels import CacheAccess, CacheSide, Learning, random
-from nscaching.kernels.codes import STRATEGIES
-from nscaching.kernels.cpu import refresh as loops
+from nscaching.data.index import Side
+from nscaching.kernels import CacheAccess, Learning
 from nscaching.kernels.cpu.kernels import NumbaKernels
-from nscaching.kernels.cpu.learner import Array
 from nscaching.kernels.learner import Learner
 from nscaching.sharded.numba_learner import NumbaShardLearner
-from nscaching.sharded.path import Path
-from nscaching.sharded.visit import Visit
+from nscaching.sharded.numba_refresh import Marks, ShardRefresh
+from nscaching.sharded.path import PLAIN, Path, ShardScores
+from nscaching.sharded.visit import Trip, Visit
 
 
 @dataclass
 class NumbaPath(Path):
-    """Compiled loops, for models whose queries these know."""
+    """Steps and refreshes by compiled loops, in the same messages."""
 
     kernels: NumbaKernels
-    marks: Array = field(init=False)  # the latest mark of each entity, for each thread
-    mark: int = 1
 
     name = "numba"
 
-    def __post_init__(self) -> None:
-        threads = self.kernels.threads.count
-        self.marks = np.zeros((threads, self.meeting.shards.entities), np.int64)
-
     def learner(self, learning: Learning) -> Learner:
-        self.current = NumbaShardLearner(self.meeting, learning, self.kernels.threads).current
-        return self.current()
+        threads = self.kernels.threads
+        self.marks = Marks(threads.count, self.meeting.shards.entities)
+        self.made = NumbaShardLearner(self.meeting, learning, threads)
+        return self.made
 
     @torch.no_grad()
     def refresh(self, asked: CacheAccess) -> None:
+        """Begin a refresh; the step that follows brings the scores, and ends the refresh."""
+        learner = self.made.current()
         if asked.settings.strata > 1:
-            super().refresh(asked)
+            PLAIN.refresh(dataclasses.replace(asked, model=NumbaScores(learner)))
             return
-        learner, model, shards = self.current(), self.meeting.model, self.meeting.shards
-        run, settings = self.kernels.threads.run, asked.settings
-        distinct, entities = settings.candidates == "set", shards.entities
-        sides: list[tuple[CacheSide, tuple[Tensor, ...]]] = []
-        queries, scales = [], []
-        for cache, every in zip(asked.sides, asked.keys, strict=True):
-            key = every[every >= 0].unique()
-            relation = cache.relation[key]
-            queries.append(learner.query(cache.side, shards.place(cache.anchor[key]), relation))
-            scales.append(np.full(len(key), 1 / np.float32(settings.temperature), np.float32))
-            if (weight := model.weight_of(relation)) is not None:
-                scales[-1] *= weight.numpy()
-            sides.append((cache, (cache.ids, key, cache.numbers(key))))
-        bounds = np.cumsum([0, *map(len, queries)])
-        ids = np.empty((bounds[-1], settings.n1 + settings.n2), np.int32)
-        counts = np.empty(len(ids), np.int64)
-        parts = [slice(*bounds[k : k + 2]) for k in range(len(sides))]
-        for (cache, which), some in zip(sides, parts, strict=True):
-            start = _start(asked, random.FRESH[cache.side])
-            how: tuple[object, ...] = start, settings.shared_candidates, entities, distinct
-            made = ids[some], counts[some], self.mark
-            run(loops.candidates, len(which[1]), *which, *how, *made, each=list(self.marks))
-            self.mark += len(which[1])  # no mark is used twice, so none need be cleared
-        values = np.empty(ids.shape, np.float32)
-        if settings.refresh != "uniform":
-            query = torch.from_numpy(np.concatenate(queries))
-            given = learner.threads, learner.rows, query, ids, counts
-            values = Visit.begin(self.meeting, *given).scores()
-        for (cache, which), some, scale in zip(sides, parts, scales, strict=True):
-            start = _start(asked, random.NOISE[cache.side])
-            how = start, STRATEGIES[settings.refresh], scale, distinct
-            run(loops.choices, len(which[1]), *which, *how, ids[some], values[some], counts[some])
+        refresh = ShardRefresh(asked, learner, self.meeting.shards, self.marks)
+        if refresh.by_score:
+            learner.due = refresh
+        else:
+            refresh.choose(np.empty(refresh.visit.ids.shape, np.float32))
 
 
-def _start(asked: CacheAccess, purpose: int) -> np.uint32:
-    return np.uint32(random.stream_start(asked.seed, int(asked.tick), purpose))
+class NumbaScores(ShardScores):
+    """Scores by compiled loops, for refreshes that torch makes."""
+
+    def __init__(self, learner: NumbaShardLearner) -> None:
+        super().__init__(learner.meeting)
+        self.learner = learner
+
+    def score_candidates(
+        self,
+        side: Side,
+        anchor: Tensor,
+        relation: Tensor,
+        candidates: Tensor,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        learner, meeting = self.learner, self.meeting
+        query = learner.query(side, meeting.shards.place(anchor), relation)
+        visit = Visit(torch.from_numpy(query), candidates.int().numpy())
+        (scores,) = Trip(meeting, learner.threads, learner.rows, [visit]).scores()
+        weight = meeting.model.weight_of(relation)
+        found = torch.from_numpy(scores)
+        return found if weight is None else found * weight.unsqueeze(1)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Any, Self
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import Store
 
+from nscaching.sharded.board import AWAKE, Board, Bytes, give_way, new_board
+
+FEW = 8  # ranks which add up tensors by reading those of all others
 WISHES = ("stop", "save")  # what a rank may wish for: the end of the run, or a checkpoint
 
 
@@ -28,6 +34,8 @@ class World:
     """Where ranks leave words for each other."""
     on_host: bool = False
     """Whether tensors of GPUs travel by way of host memory: several ranks share a GPU."""
+    board: Board | None = None
+    """Where messages are in memory, if all ranks are on one machine."""
     traffic: Traffic = field(default_factory=dict)
     """Since the last ``take_traffic``."""
     wishes: set[str] = field(default_factory=set)
@@ -37,6 +45,11 @@ class World:
     @property
     def backend(self) -> str:
         return str(dist.get_backend())
+
+    def share_memory(self, patience: float) -> Self:
+        """Send messages by shared memory where that can be done."""
+        self.board = new_board(self, patience)
+        return self
 
     @property
     def leads(self) -> bool:
@@ -53,40 +66,93 @@ class World:
         result: Tensor = _Exchange.apply(rows, self, sent, got, kind)  # type: ignore[no-untyped-call]
         return result
 
-    def counts(self, sent: Tensor) -> Tensor:
-        """Tell each rank a row of numbers [ranks, k]; return what the others tell."""
-        if self.size == 1:
-            return sent
-        here = self._travelling(sent)
-        got = torch.empty_like(here)
-        dist.all_to_all_single(got, here)
-        self.count("counts", sent.nbytes * (self.size - 1) // self.size)
-        return got.to(sent.device)
+    def begin(
+        self, rows: Tensor, out: Tensor, sent: Sequence[int], got: Sequence[int], kind: str
+    ) -> Callable[[], None]:
+        """Begin to exchange rows, without gradients, to ``out``; return what waits for the end.
 
-    def sum(self, tensor: Tensor, kind: str) -> Tensor:
-        """Add the tensors of all ranks, in place."""
-        return self.sum_later(tensor, kind)()
+        One exchange has to end before the next one begins.
+        """
+        others = len(rows) - sent[self.rank]
+        self.count(kind, others * rows[:1].nbytes if len(rows) else 0)
+        here, result = self._travelling(rows), self._travelling(out)
+        how = here, result, sent, got
+        wait = self._begin_socket(*how) if self.board is None else self._begin_board(*how)
 
-    def sum_later(self, tensor: Tensor, kind: str) -> Callable[[], Tensor]:
-        """Begin to add the tensors of all ranks in place; return what waits for the sum."""
-        if self.size == 1:
-            return lambda: tensor
-        here = self._travelling(tensor)
-        work = dist.all_reduce(here, async_op=True)
-        # A ring sends each part once around to be added, and once again when it is whole.
-        self.count(kind, 2 * tensor.nbytes * (self.size - 1) // self.size)
+        def end() -> None:
+            wait()
+            if result is not out:
+                out.copy_(result)
 
-        def wait() -> Tensor:
-            work.wait()
-            return tensor if here is tensor else tensor.copy_(here)
+        return end
+
+    def _begin_socket(
+        self, rows: Tensor, out: Tensor, sent: Sequence[int], got: Sequence[int]
+    ) -> Callable[[], None]:
+        group = dist.group.WORLD
+        assert group is not None
+        # As all_to_all_single, which looks at more than it sends where a message is small.
+        work = group.alltoall_base(out, rows, list(got), list(sent))
+        return lambda: _wait(work, out)
+
+    def _begin_board(
+        self, rows: Tensor, out: Tensor, sent: Sequence[int], got: Sequence[int]
+    ) -> Callable[[], None]:
+        board, size = self.board, rows[:1].numel() * rows.element_size()
+        assert board is not None
+        ends = [size * end for end in accumulate(sent)]
+        message = as_bytes(rows)
+        board.write(message, [*pairwise([0, *ends])])
+
+        def wait() -> None:
+            parts = [part for rank in range(self.size) if (part := board.read(rank)) is not None]
+            if len(parts) < self.size:  # all ranks see that
+                self._begin_socket(rows, out, sent, got)()
+            elif len(out):
+                np.concatenate(parts, out=as_bytes(out))
 
         return wait
 
-    def tally(self, figures: Tensor) -> Tensor:
+    def counts(self, sent: Tensor) -> Tensor:
+        """Tell each rank a row of numbers [ranks, …]; return what the others tell."""
+        if self.size == 1:
+            return sent
+        got = torch.empty_like(sent)
+        self.begin(sent, got, [1] * self.size, [1] * self.size, "counts")()
+        return got
+
+    def sum(self, tensor: Tensor, kind: str) -> Tensor:
+        """Add the tensors of all ranks, in place."""
+        if self.size > 1:
+            here = self._travelling(tensor)
+            if not self._sum_on_board(here):
+                _wait(dist.all_reduce(here, async_op=True), here)
+            if here is not tensor:
+                tensor.copy_(here)
+            # A ring sends each part once around to be added, and once again when it is whole.
+            self.count(kind, 2 * tensor.nbytes * (self.size - 1) // self.size)
+        return tensor
+
+    def _sum_on_board(self, tensor: Tensor) -> bool:
+        if self.board is None or self.size > FEW:
+            return False
+        message = as_bytes(tensor)
+        if not self.board.holds(len(message)):
+            return False
+        self.board.write(message, [(0, len(message))] * self.size)
+        total, numbers = tensor.numpy(), len(message)
+        for rank in range(self.size):  # in one order on all ranks
+            part = self.board.read(rank)
+            assert part is not None
+            same = part[:numbers].view(total.dtype).reshape(total.shape)
+            total[...] = same if rank == 0 else total + same
+        return True
+
+    def tally(self, figures: Tensor, kind: str = "figures") -> Tensor:
         """Add up the figures [k] of a step, and agree on what any rank wishes for after it."""
         wishes = [float(name in self.wishes) for name in WISHES]
         both = torch.cat([figures, figures.new_tensor(wishes)])
-        self.sum(both, "figures")
+        self.sum(both, kind)
         agreed = zip(WISHES, both[len(figures) :].tolist(), strict=True)
         self.agreed = {name for name, wishes in agreed if wishes}
         return both[: len(figures)]
@@ -137,13 +203,15 @@ class World:
         so_far["bytes"] += sent
 
     def take_traffic(self) -> Traffic:
-        """Return the calls of each rank and the bytes of all since the last time."""
+        """Return the calls of a rank and the bytes of all ranks since the last time."""
         mine, self.traffic = self.traffic, {}
-        parts = self.gather(mine)
-        return {
-            kind: {"calls": each["calls"], "bytes": sum(p[kind]["bytes"] for p in parts)}
-            for kind, each in mine.items()
-        }
+        total: Traffic = {}
+        for part in self.gather(mine):
+            for kind, each in part.items():
+                so_far = total.setdefault(kind, {"calls": 0, "bytes": 0})
+                so_far["calls"] = max(so_far["calls"], each["calls"])
+                so_far["bytes"] += each["bytes"]
+        return total
 
 
 class _Exchange(torch.autograd.Function):
@@ -160,10 +228,19 @@ class _Exchange(torch.autograd.Function):
         return by_rows, None, None, None, None
 
 
+def _wait(work: dist.Work, travelling: Tensor) -> None:
+    """Wait awake for a while; see ``give_way``."""
+    end = time.perf_counter() + AWAKE
+    while travelling.is_cpu and not work.is_completed() and time.perf_counter() < end:
+        give_way()
+    work.wait()
+
+
+def as_bytes(tensor: Tensor) -> Bytes:
+    return tensor.detach().numpy().reshape(-1).view(np.uint8)
+
+
 def _swap(rows: Tensor, world: World, sent: Sequence[int], got: Sequence[int], kind: str) -> Tensor:
-    here = world._travelling(rows)
-    result = here.new_empty(sum(got), *rows.shape[1:])
-    dist.all_to_all_single(result, here, list(got), list(sent))
-    others = len(rows) - sent[world.rank]
-    world.count(kind, others * rows[:1].nbytes if len(rows) else 0)
-    return result.to(rows.device)
+    out = rows.new_empty(sum(got), *rows.shape[1:])
+    world.begin(rows, out, sent, got, kind)()
+    return out

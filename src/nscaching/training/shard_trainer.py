@@ -72,7 +72,8 @@ class ShardTrainer(Trainer):
         return rank_in_shards(self.shard_queries[split], self.kernels, progress)
 
     def plan(self, why: str = "") -> str:
-        world = f"{self.world.size} processes by {self.world.backend}"
+        memory = " and shared memory" if self.world.board is not None else ""
+        world = f"{self.world.size} processes by {self.world.backend}{memory}"
         rows = f"{len(self.shards):,} of {self.shards.entities:,} entities here"
         return f"{world}; {rows}; {self.path.name} kernels"
 

@@ -1,7 +1,8 @@
 """Candidates of queries dealt to the ranks that own them, compiled for CPUs; see ``Visit``.
 
-A message to a rank has, for each query with candidates there, how many these are; then the rows of
-the candidates; then the query vectors, whose bits are taken as whole numbers.
+A message has for each query how many of its candidates the rank owns; then the rows of the
+candidates; then the query vectors, whose bits are taken as whole numbers. Ranks are numbered in
+the order in which messages stand one after the other.
 """
 
 import numpy as np
@@ -36,14 +37,13 @@ def deal(ids, counts, owner_of, first_of, owner, place, owned, sent):
 
 
 @njit(**COMPILE)
-def pack(owner, place, counts, owned, sent, query, message):
-    """Write the messages to all ranks, one after the other."""
-    ranks, size, start = owned.shape[1], query.shape[1], 0
+def pack(owner, place, counts, owned, sent, query, starts, message):
+    """Write the messages to all ranks, which have their starts [ranks] in ``message``."""
+    ranks, size = owned.shape[1], query.shape[1]
     at = np.empty((3, ranks), np.int64)  # where counts, rows and vectors go
     for rank in range(ranks):
-        at[0, rank], at[1, rank] = start, start + sent[rank, 0]
+        at[0, rank], at[1, rank] = starts[rank], starts[rank] + sent[rank, 0]
         at[2, rank] = at[1, rank] + sent[rank, 1]
-        start = at[2, rank] + sent[rank, 0] * size
     for i in range(owner.shape[0]):
         for c in range(counts[i]):
             rank = owner[i, c]
@@ -59,13 +59,13 @@ def pack(owner, place, counts, owned, sent, query, message):
 
 
 @njit(**COMPILE)
-def unpack(message, got, starts, asking, place, query):
-    """Read the messages of all ranks, got [ranks, 2]: queries and candidates of each.
+def unpack(message, got, q, starts, asking, place, query):
+    """Read some messages, got [messages, 2]: queries and candidates of each.
 
-    The candidates of the q-th query have the places starts[q:q+2]; ``asking`` names their queries.
+    ``q`` queries have been read before. The q-th query has the places starts[q:q+2]; ``asking``
+    has the query of each place.
     """
-    start, q, p, size = 0, 0, 0, query.shape[1]
-    starts[0] = 0
+    start, p, size = 0, starts[q], query.shape[1]
     for rank in range(got.shape[0]):
         queries, pairs = got[rank, 0], got[rank, 1]
         vectors = start + queries + pairs
@@ -98,9 +98,9 @@ def pull(begin, end, form, norm, query, rows, starts, place, slopes, active, by_
 
 
 @njit(**COMPILE)
-def spread(owner, counts, sent, values, out):
-    """Put numbers of the candidates [n, C] in the order in which candidates are sent."""
-    at = _starts(sent[:, 1])
+def spread(owner, counts, starts, values, out):
+    """Put numbers of the candidates [n, C] where those of each rank start in ``out``, in order."""
+    at = starts.copy()
     for i in range(owner.shape[0]):
         for c in range(counts[i]):
             rank = owner[i, c]
@@ -109,9 +109,9 @@ def spread(owner, counts, sent, values, out):
 
 
 @njit(**COMPILE)
-def gather(owner, counts, sent, found, values):
-    """Put numbers that come back where their candidates are, ``values`` [n, C]."""
-    at = _starts(sent[:, 1])
+def gather(owner, counts, starts, found, values):
+    """Put numbers that come back where their candidates are: the other way round."""
+    at = starts.copy()
     for i in range(owner.shape[0]):
         for c in range(counts[i]):
             rank = owner[i, c]
@@ -120,20 +120,12 @@ def gather(owner, counts, sent, found, values):
 
 
 @njit(**COMPILE)
-def add_up(owned, sent, parts, by_query):
+def add_up(owned, starts, parts, by_query):
     """Add the gradients by each query that come back from the ranks, rank by rank."""
-    at = _starts(sent[:, 0])
+    at = starts.copy()
     for i in range(owned.shape[0]):
         by_query[i] = 0
         for rank in range(owned.shape[1]):
             if owned[i, rank] > 0:
                 add(by_query[i], parts[at[rank]])
                 at[rank] += 1
-
-
-@njit(**COMPILE)
-def _starts(sizes):
-    starts = np.zeros(sizes.size, np.int64)
-    for rank in range(1, sizes.size):
-        starts[rank] = starts[rank - 1] + sizes[rank - 1]
-    return starts

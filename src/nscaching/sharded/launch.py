@@ -76,13 +76,13 @@ def start() -> World:
         store = PrefixStore(f"restart {restarts()[0]}", tcp)
         backend = "nccl" if enough and cards else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
+        world = World(rank, size, store=store, on_host=backend == "gloo")
+        return world.share_memory(_patience()) if world.on_host else world
     except (RuntimeError, ValueError) as error:
         why = " ".join(str(error).split())[:200]
         raise UserError(f"the {size} processes do not meet at {host} port {port}: {why}") from error
     finally:
         watch.cancel()
-    world = World(rank, size, store=store, on_host=backend == "gloo")
-    return world.share_memory(_patience()) if world.on_host else world
 
 
 def _patience() -> float:

@@ -60,15 +60,11 @@ class ShardRefresh:
 
     def choose(self, values: Array) -> None:
         """Choose the new rows by the scores of the candidates, which are overwritten."""
-        ids, counts, how = (
-            self.visit.ids,
-            self.visit.counts,
-            STRATEGIES[self.asked.settings.refresh],
-        )
+        how, tables = STRATEGIES[self.asked.settings.refresh], (self.visit.ids, values)
         for (cache, which, scale), some in zip(self.sides, self.parts, strict=True):
             given = self._start(random.NOISE[cache.side]), how, scale, self.distinct
-            made = *which, *given, ids[some], values[some], counts[some]
-            self.run(loops.choices, len(scale), *made)
+            made = *(table[some] for table in tables), self.visit.counts[some]
+            self.run(loops.choices, len(scale), *which, *given, *made)
 
     def _start(self, purpose: int) -> np.uint32:
         return np.uint32(random.stream_start(self.asked.seed, int(self.asked.tick), purpose))

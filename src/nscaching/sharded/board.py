@@ -9,7 +9,6 @@ import fcntl
 import mmap
 import os
 import platform
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 Bytes = npt.NDArray[np.uint8]
 
-FOLDER = Path("/dev/shm")  # noqa: S108  (a file system in memory)
 ROOM, MOST = 1 << 23, 1 << 28  # bytes of a message and of a board, at most
 # Stores reach other processors in the order of the program: what says that a message is whole is
 # seen after the message.
@@ -103,19 +101,17 @@ def new_board(world: World, patience: float) -> Board | None:
     """Return a board of all ranks; None: they are not on one machine, or it has no room for one."""
     if world.size == 1:
         return None
-    able = platform.machine() in ORDERED and FOLDER.is_dir()
-    made = _new_file(size_of(world.size)) if able and world.leads else None
-    file, there = None, False
-    try:
-        path, mark = world.gather(made and (made[0], made[1]))[0] or ("", b"")
+    able = platform.machine() in ORDERED and hasattr(os, "memfd_create")
+    mark, file, there = os.urandom(8), None, False
+    if able and world.leads:
+        file = _new_file(size_of(world.size), mark)
+    path = file and f"/proc/{os.getpid()}/fd/{file.fileno()}"
+    path, mark = world.gather((path, mark))[0]
+    if able and path:
         with suppress(OSError):
-            file = made[2] if made else Path(path).open("r+b")  # noqa: SIM115
-            there = able and os.pread(file.fileno(), 8, 0) == mark
-        everywhere = all(world.gather(there))
-    finally:
-        if made:
-            Path(made[0]).unlink(missing_ok=True)
-    if not everywhere or file is None:
+            file = file or Path(path).open("r+b")  # noqa: SIM115
+            there = os.pread(file.fileno(), 8, 0) == mark  # not the file of another machine
+    if not all(world.gather(there)) or file is None:
         return None
     board = Board(file, world.rank, world.size, patience)
     world.wait()  # until all have seen the mark and have their locks
@@ -124,16 +120,12 @@ def new_board(world: World, patience: float) -> Board | None:
     return board
 
 
-def _new_file(size: int) -> tuple[str, bytes, BinaryIO] | None:
-    """Make a file in memory; return its name, the bytes by which others know it, and the file."""
-    path, mark = "", os.urandom(8)
+def _new_file(size: int, mark: bytes) -> BinaryIO | None:
+    """Make a file in memory, which has no name, and so ends with the processes that have it."""
     try:
-        number, path = tempfile.mkstemp(prefix="nscaching-", dir=FOLDER)
-        file = os.fdopen(number, "r+b")
-        os.posix_fallocate(number, 0, size)  # a memory that is full is an error now
-        os.pwrite(number, mark, 0)
-        return path, mark, file
+        file = os.fdopen(os.memfd_create("nscaching"), "r+b")
+        os.posix_fallocate(file.fileno(), 0, size)  # a memory that is full is an error now
+        os.pwrite(file.fileno(), mark, 0)
     except OSError:
-        if path:
-            Path(path).unlink(missing_ok=True)
         return None
+    return file

@@ -109,6 +109,8 @@ def command(rank, size, port, words, folder, **environment):
 def steps(world, settings, count=4):
     """Return tables, cached rows, figures and ranks after some steps of an epoch."""
     trainer = ShardTrainer(world, GRAPH, config(**settings))
+    path = "numba" if "numba" in settings.values() else "plain"
+    assert f"{path} kernels" in trainer.plan()
     for size in [*trainer.triples.sizes(trainer.config.batch_size)][:count]:
         trainer.step(size)
     state, own = trainer.model.state_dict(), trainer.shards.own_entities()
@@ -153,5 +155,9 @@ def traffic(world, cases):
             keys += sum(len(batch.key(side).unique()) for side in Side) / (8 * 512)
         sent = world.take_traffic()
         bytes_of_triple = {kind: each["bytes"] / (8 * 512) for kind, each in sent.items()}
-        found.append((bytes_of_triple, keys, asked))
+        found.append((bytes_of_triple, trainer.traffic(keys)))
     return found
+
+
+def resume_by(world, out, kernels):
+    sharded.resume_in_shards(world, out, kernels=kernels)

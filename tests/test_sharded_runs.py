@@ -58,26 +58,37 @@ def base(tmp_path_factory):
     return tmp_path_factory.mktemp("runs")
 
 
+@pytest.fixture(scope="module", params=["reference", "numba"])
+def settings(request):
+    settings = SETTINGS | {"kernels": request.param}
+    if request.param == "numba":
+        with alone() as world:  # compiles
+            ranks.steps(world, settings)
+    return settings
+
+
 @pytest.fixture(scope="module")
-def whole(base):
+def whole(base, settings):
     """Train to the end without an interruption."""
-    ranks.on_ranks(2, base / "whole-ranks", ranks.train, base / "whole", SETTINGS)
-    return base / "whole"
+    out = base / f"whole-{settings['kernels']}"
+    ranks.on_ranks(2, out.with_suffix(".ranks"), ranks.train, out, settings)
+    return out
 
 
 @pytest.fixture(scope="module")
-def stopped(base):
+def stopped(base, settings):
     """Stop in the third epoch: after the start's ranking, 5 steps an epoch and rankings of it."""
-    told = ranks.on_ranks(2, base / "stopped-ranks", train_until, base / "stopped", SETTINGS, 17)
+    out = base / f"stopped-{settings['kernels']}"
+    told = ranks.on_ranks(2, out.with_suffix(".ranks"), train_until, out, settings, 17)
     assert told[0] == told[1]
-    assert told[0].endswith(f"to resume: nscaching train --resume {base / 'stopped'}")
-    return base / "stopped"
+    assert told[0].endswith(f"to resume: nscaching train --resume {out}")
+    return out
 
 
-def test_a_run_of_several_processes_looks_as_any_other(whole, tmp_path):
+def test_a_run_of_several_processes_looks_as_any_other(whole, settings, tmp_path):
     run = Run.load(whole)
     assert run.record["processes"] == 2
-    one = ranks.steps_of_one(SETTINGS, 0)
+    one = ranks.steps_of_one(settings, 0)
     assert len(run.history) == 4 + 4 + 1
     *_, record = one.train()
     torch.testing.assert_close(run.model.entity, one.model.entity, rtol=1e-4, atol=1e-5)
@@ -91,14 +102,14 @@ def test_a_run_of_several_processes_looks_as_any_other(whole, tmp_path):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_any_number_of_processes_resumes(whole, stopped, size, tmp_path):
+def test_any_number_of_processes_resumes(whole, stopped, settings, size, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(stopped, out)
     if size == 1:
         with alone() as world:
-            ranks.train(world, out, SETTINGS)
+            ranks.train(world, out, settings)
     else:
-        ranks.on_ranks(size, tmp_path / "ranks", ranks.train, out, SETTINGS)
+        ranks.on_ranks(size, tmp_path / "ranks", ranks.train, out, settings)
     if size == 2:
         assert_same(out, whole)
         return
@@ -108,11 +119,21 @@ def test_any_number_of_processes_resumes(whole, stopped, size, tmp_path):
     assert [r["epoch"] for r in lines(out)] == [r["epoch"] for r in lines(whole)]
 
 
-def test_twenty_kills_change_nothing(base, whole):
+def test_other_kernels_resume(whole, stopped, settings, tmp_path):
+    out, kernels = tmp_path / "run", "numba" if settings["kernels"] == "reference" else "reference"
+    shutil.copytree(stopped, out)
+    ranks.on_ranks(3, tmp_path / "ranks", ranks.resume_by, out, kernels)
+    torch.testing.assert_close(
+        Run.load(out).model.entity, Run.load(whole).model.entity, rtol=1e-3, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("settings", ["numba"], indirect=True)
+def test_twenty_kills_change_nothing(base, whole, settings, tmp_path):
     """Kill a rank at random moments; end the others as torchrun does, and start all again."""
-    out, chance, kills = base / "killed", random.Random(5), 0
+    out, chance, kills = tmp_path / "killed", random.Random(5), 0
     for attempt in range(100):
-        processes = ranks.start(2, base / f"kill-{attempt}", ranks.train, out, SETTINGS, 0.01)
+        processes = ranks.start(2, tmp_path / f"kill-{attempt}", ranks.train, out, settings, 0.01)
         if kills < 20:
             time.sleep(chance.uniform(0.02, 0.5))
             victim = chance.choice(processes)
@@ -351,8 +372,9 @@ def train_short_of_room(world, out, settings):
     return said
 
 
-def test_a_full_disk_of_one_process_costs_no_training(whole, tmp_path):
-    said, _ = ranks.on_ranks(2, tmp_path / "ranks", train_short_of_room, tmp_path / "run", SETTINGS)
+@pytest.mark.parametrize("settings", ["numba"], indirect=True)
+def test_a_full_disk_of_one_process_costs_no_training(whole, settings, tmp_path):
+    said, _ = ranks.on_ranks(2, tmp_path / "ranks", train_short_of_room, tmp_path / "run", settings)
     assert said
     assert all(text.startswith("no checkpoint could be written: cannot write ") for text in said)
     assert "File too large" in said[0]

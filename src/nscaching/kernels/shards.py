@@ -57,18 +57,14 @@ class Shards:
         return slice(self.block_start(block) - first, self.block_start(block + 1) - first)
 
     def owner(self, entity: Tensor) -> Tensor:
-        block = entity % self.blocks
-        return ((block + 1) * self.ranks - 1) // self.blocks
+        return self.owner_of.to(entity.device)[entity % self.blocks]
 
     def mine(self, entity: Tensor) -> Tensor:
         return self.owner(entity) == self.rank
 
     def place(self, entity: Tensor) -> Tensor:
         """Return the rows of entities within their owners' tables."""
-        block, within = entity % self.blocks, entity // self.blocks
-        first = self._firsts.to(entity.device)[self.owner(entity)]
-        whole, rest = divmod(self.entities, self.blocks)
-        return block * whole + block.clamp(max=rest) + within - first
+        return self.first_of.to(entity.device)[entity % self.blocks] + entity // self.blocks
 
     def entity_at(self, position: Tensor) -> Tensor:
         """Return the entities whose rows are at some positions among all rows."""
@@ -80,8 +76,15 @@ class Shards:
         return within * self.blocks + block
 
     @cached_property
-    def _firsts(self) -> Tensor:
-        return torch.tensor([self.start(rank) for rank in range(self.ranks)])
+    def owner_of(self) -> Tensor:
+        """The ranks that own the blocks."""
+        return ((torch.arange(self.blocks) + 1) * self.ranks - 1) // self.blocks
+
+    @cached_property
+    def first_of(self) -> Tensor:
+        """The row of the first entity of each block within its owner's table."""
+        owners = enumerate(self.owner_of.tolist())
+        return torch.tensor([self.block_start(b) - self.start(owner) for b, owner in owners])
 
     def own_entities(self, device: torch.device | str = "cpu") -> Tensor:
         """Return the entities of this rank, in the order of the rows."""

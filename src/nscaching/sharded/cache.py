@@ -8,15 +8,13 @@ import torch
 from torch import Tensor
 
 from nscaching.data.index import AnswerIndex, Side
-from nscaching.kernels import Batch, CacheAccess, CacheSide, Kernels, Negatives
+from nscaching.kernels import Batch, CacheAccess, CacheSide, Negatives
 from nscaching.kernels.shards import Shards
 from nscaching.models import Model
 from nscaching.samplers.draws import Draws, Progress
 from nscaching.samplers.start import FILL_ROWS, random_rows
 from nscaching.settings import CacheSettings
 from nscaching.sharded.world import World
-
-PLAIN = Kernels()  # which take scores from anywhere
 
 
 class CacheShard:
@@ -35,6 +33,7 @@ class CacheShard:
         """Fill the rows as one process fills them, ``in_order`` if they are to be searched."""
         self.settings, self.draws, self.shards = settings, draws, shards
         self.sides: dict[Side, CacheSide] = {}
+        self.found: tuple[Batch | None, list[Tensor]] = (None, [])  # the latest rows
         total, done = sum(map(len, index.values())), 0
         for side in Side:
             anchor, relation = (
@@ -56,6 +55,12 @@ class CacheShard:
                 done += len(every)
                 progress(done, total)
 
+    def rows(self, batch: Batch) -> list[Tensor]:
+        """Return the rows of both keys of each triple; −1 for the keys of another rank."""
+        if self.found[0] is not batch:
+            self.found = batch, [self.rows_of(side, batch.key(side)) for side in Side]
+        return self.found[1]
+
     def rows_of(self, side: Side, key: Tensor) -> Tensor:
         """Return the rows of keys of all ranks; −1 for a key of another rank."""
         own = self.sides[side].number
@@ -67,23 +72,19 @@ class CacheShard:
 
     def draw(self, batch: Batch, count: int) -> Negatives:
         """Draw negatives for a batch; those of other ranks' queries are of no use."""
-        rows = {f"{side.value}_key": self.rows_of(side, batch.key(side)) for side in Side}
-        there = dataclasses.replace(
-            batch, **{name: row.clamp_(min=0) for name, row in rows.items()}
-        )
+        head, tail = (row.clamp(min=0) for row in self.rows(batch))
+        there = dataclasses.replace(batch, head_key=head, tail_key=tail)
         caches = [self.sides[side].ids for side in Side]
         caches = [ids if len(ids) else ids.new_zeros(1, self.settings.n1) for ids in caches]
         return self.draws.draw(there, caches, count)
 
-    def refresh(self, batch: Batch, model: Model, drawn: Tensor | None) -> None:
-        """Refresh the own rows of a batch; ``drawn`` [B]: only those of the replaced heads, say."""
-        keys = []
-        for side in Side:
-            row = self.rows_of(side, batch.key(side))
-            if drawn is not None:
-                row = row.where(drawn if side is Side.HEAD else ~drawn, -1)
-            keys.append(row)
-        PLAIN.refresh(self.access(keys, model))
+    def due(self, batch: Batch, model: Model, drawn: Tensor | None) -> CacheAccess:
+        """Return the own rows of a batch to refresh; with ``drawn`` [B] those drawn from alone."""
+        keys = self.rows(batch)
+        if drawn is not None:
+            marks = drawn, ~drawn
+            keys = [row.where(mark, -1) for row, mark in zip(keys, marks, strict=True)]
+        return self.access(keys, model)
 
     def access(self, keys: list[Tensor], model: Model | None) -> CacheAccess:
         draws, sides = self.draws, [*self.sides.values()]

@@ -18,13 +18,11 @@ from nscaching.samplers.cached import NSCaching, check_strata
 from nscaching.samplers.draws import Draws
 from nscaching.samplers.fixed import Uniform
 from nscaching.sharded.cache import CacheShard
-from nscaching.sharded.meeting import Meeting
 
 if TYPE_CHECKING:
-    import torch
-
     from nscaching.config import TrainConfig
     from nscaching.data.graph import KnowledgeGraph
+    from nscaching.sharded.path import Path
 
 
 @dataclass(frozen=True)
@@ -40,30 +38,6 @@ class Share:
     rivals: Rivals | None
 
 
-class ShardScores(Model):
-    """Scores candidates of any rank for queries of this one: the model of a refresh."""
-
-    def __init__(self, meeting: Meeting, entities: int) -> None:
-        super().__init__(entities, meeting.model.relations, meeting.model.dim)
-        self.meeting = meeting
-
-    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        raise TypeError("single triples are not scored in shards")
-
-    def score_candidates(
-        self,
-        side: Side,
-        anchor: Tensor,
-        relation: Tensor,
-        candidates: Tensor,
-        dtype: torch.dtype | None = None,
-    ) -> Tensor:
-        model = self.meeting.model
-        side, relation = model.asked(side, relation)
-        query = model.query(side, self.meeting.shards.place(anchor), relation)
-        return self.meeting.scores(query, relation, candidates)[0]
-
-
 class ShardSampler(Sampler):
     """Draws what the sampler of the configuration draws in one process."""
 
@@ -74,15 +48,15 @@ class ShardSampler(Sampler):
     refreshing = True
 
     def __init__(
-        self, meeting: Meeting, graph: KnowledgeGraph, config: TrainConfig, *given: object,
+        self, path: Path, graph: KnowledgeGraph, config: TrainConfig, *given: object,
         **options: object,
     ) -> None:  # fmt: skip
         self.gathered: dict[str, Tensor] = {}
-        self.meeting, self.kind = meeting, SAMPLERS.get(config.sampler)
+        self.path, self.kind = path, SAMPLERS.get(config.sampler)
+        self.shards = path.meeting.shards
         self.has_cache = self.kind.has_cache  # type: ignore[misc]
         super().__init__(graph, config, *given, **options)  # type: ignore[arg-type]
         self.count = config.negatives or self.kind.usual_count
-        self.scores = ShardScores(meeting, self.entities)
 
     def prepare(self, graph: KnowledgeGraph) -> Draws:
         config = self.config
@@ -99,7 +73,7 @@ class ShardSampler(Sampler):
             settings = dataclasses.replace(config.cache, strata=0) if softmax else config.cache
             check_strata(settings, self.entities)
             self.cache = CacheShard(
-                graph.train_index, len(graph.relations), settings, draws, self.meeting.shards,
+                graph.train_index, len(graph.relations), settings, draws, self.shards,
                 softmax, self.progress,
             )  # fmt: skip
             if softmax and near:
@@ -111,7 +85,7 @@ class ShardSampler(Sampler):
 
     def sample(self, batch: Batch, model: Model) -> Share:  # type: ignore[override]
         """Draw for a batch, which all ranks have, and say which of its queries are this rank's."""
-        mine = self.meeting.shards.mine
+        mine = self.shards.mine
         self.tick += 1
         if self.config.objective == "softmax":
             ends = {side: side.query(batch.head, batch.tail)[0] for side in Side}
@@ -145,7 +119,7 @@ class ShardSampler(Sampler):
     def update(self, batch: Batch, model: Model) -> None:
         if self.cache is not None and self.refreshing and self.config.objective != "softmax":
             drawn = self.drawn if self.config.cache.refresh_side == "drawn" else None
-            self.cache.refresh(batch, self.scores, drawn)
+            self.path.refresh(self.cache.due(batch, model, drawn))
 
     def state(self) -> dict[str, Tensor]:
         """Return the cached rows of all ranks, once they are gathered at the end of a run."""

@@ -7,8 +7,8 @@ A rank is one of P, and each entity is as likely on any: a candidate is on anoth
 from dataclasses import dataclass
 
 FLOAT, INT, LONG, DOUBLE = 4, 4, 8, 8
-# A query goes with its relation and its number of candidates, a pair with the candidate's row.
-QUERY_INTS, PAIR_INTS = 2, 1
+# Beside a query go its relation and its number of candidates; the latter alone where compiled.
+QUERY_INTS, COMPILED_INTS, PAIR_INTS = 2, 1, 1
 FIGURES = 5  # of a step: loss, teaching triples, squares of gradients; two wishes
 
 
@@ -26,6 +26,7 @@ class Training:
     keys: float = 2.0  # different queries that are refreshed, for each triple of a batch
     strata: int = 0
     tail: int = 0  # a softmax: its tail, and n1 is its head
+    compiled: bool = False  # whether ids and queries, figures and gradients share messages
 
     @property
     def far(self) -> float:
@@ -38,13 +39,14 @@ class Training:
         self, queries: float, candidates: int, hosts: float, back: bool, shared: int = 0
     ) -> dict[str, float]:
         """Return the bytes of queries that meet candidates; with ``back``, gradients return."""
-        ids = hosts * QUERY_INTS * INT + candidates * self.far * PAIR_INTS * INT
-        sent = {
-            "ids": queries * ids,
-            "queries": queries * hosts * self.width * FLOAT,
-            "scores": queries * (candidates + shared) * self.far * FLOAT,
-        }
-        return sent | ({f"{k}, gradients": sent[k] for k in ("queries", "scores")} if back else {})
+        ints = COMPILED_INTS if self.compiled else QUERY_INTS
+        ids = queries * (hosts * ints + candidates * self.far * PAIR_INTS) * INT
+        vectors = queries * hosts * self.width * FLOAT
+        scores = queries * (candidates + shared) * self.far * FLOAT
+        sent = {"ids": ids, "queries": vectors, "scores": scores}
+        if self.compiled:
+            sent = {"queries": ids + vectors, "scores": scores}
+        return sent | ({"queries, gradients": vectors, "scores, gradients": scores} if back else {})
 
     def parts(self) -> list[dict[str, float]]:
         everyone = self.ranks - 1
@@ -60,9 +62,12 @@ class Training:
             met = [self.meeting(1, negative, self.hosts(negative), True)]
         if self.n1 and not self.tail:
             met.append(self._refresh())
-            meetings += 2
-        common = ring * self.relation_numbers * FLOAT
+            meetings += 1 if self.compiled and not self.strata else 2
         counts = meetings * once * everyone * 2 * LONG
+        common = ring * self.relation_numbers * FLOAT
+        if self.compiled:
+            together = common + ring * FIGURES * FLOAT
+            return [*met, {"gradients of relations": together, "counts": counts}]
         return [*met, {"gradients of relations": common, "figures": figures, "counts": counts}]
 
     def _refresh(self) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,15 +50,33 @@ class World:
         result: Tensor = _Exchange.apply(rows, self, sent, got, kind)  # type: ignore[no-untyped-call]
         return result
 
+    def begin(
+        self, rows: Tensor, out: Tensor, sent: Sequence[int], got: Sequence[int], kind: str
+    ) -> Callable[[], None]:
+        """Begin to exchange rows, without gradients, to ``out``; return what waits for the end.
+
+        One exchange has to end before the next one begins.
+        """
+        others = len(rows) - sent[self.rank]
+        self.count(kind, others * rows[:1].nbytes if len(rows) else 0)
+        here, there = self._travelling(rows), self._travelling(out)
+        work = dist.all_to_all_single(there, here, list(got), list(sent), async_op=True)
+        assert work is not None
+
+        def end() -> None:
+            work.wait()
+            if there is not out:
+                out.copy_(there)
+
+        return end
+
     def counts(self, sent: Tensor) -> Tensor:
-        """Tell each rank a row of numbers [ranks, k]; return what the others tell."""
+        """Tell each rank a row of numbers [ranks, …]; return what the others tell."""
         if self.size == 1:
             return sent
-        here = self._travelling(sent)
-        got = torch.empty_like(here)
-        dist.all_to_all_single(got, here)
-        self.count("counts", sent.nbytes * (self.size - 1) // self.size)
-        return got.to(sent.device)
+        got = torch.empty_like(sent)
+        self.begin(sent, got, [1] * self.size, [1] * self.size, "counts")()
+        return got
 
     def sum(self, tensor: Tensor, kind: str) -> Tensor:
         """Add the tensors of all ranks, in place."""
@@ -71,11 +89,11 @@ class World:
             self.count(kind, 2 * tensor.nbytes * (self.size - 1) // self.size)
         return tensor
 
-    def tally(self, figures: Tensor) -> Tensor:
+    def tally(self, figures: Tensor, kind: str = "figures") -> Tensor:
         """Add up the figures [k] of a step, and agree on what any rank wishes for after it."""
         wishes = [float(name in self.wishes) for name in WISHES]
         both = torch.cat([figures, figures.new_tensor(wishes)])
-        self.sum(both, "figures")
+        self.sum(both, kind)
         agreed = zip(WISHES, both[len(figures) :].tolist(), strict=True)
         self.agreed = {name for name, wishes in agreed if wishes}
         return both[: len(figures)]
@@ -152,9 +170,6 @@ class _Exchange(torch.autograd.Function):
 
 
 def _swap(rows: Tensor, world: World, sent: Sequence[int], got: Sequence[int], kind: str) -> Tensor:
-    here = world._travelling(rows)
-    result = here.new_empty(sum(got), *rows.shape[1:])
-    dist.all_to_all_single(result, here, list(got), list(sent))
-    others = len(rows) - sent[world.rank]
-    world.count(kind, others * rows[:1].nbytes if len(rows) else 0)
-    return result.to(rows.device)
+    out = rows.new_empty(sum(got), *rows.shape[1:])
+    world.begin(rows, out, sent, got, kind)()
+    return out

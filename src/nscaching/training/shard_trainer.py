@@ -14,11 +14,13 @@ from nscaching.kernels.learner import Learner
 from nscaching.kernels.shards import Shards
 from nscaching.models import Model
 from nscaching.runs.folder import Record
-from nscaching.sharded.learner import ShardLearner
+from nscaching.samplers.objective import choose_objective
 from nscaching.sharded.meeting import Meeting
+from nscaching.sharded.path import choose_path
 from nscaching.sharded.ranking import ShardQueries, rank_in_shards
 from nscaching.sharded.sampler import ShardSampler
-from nscaching.sharded.tables import gather, new_model, take_own
+from nscaching.sharded.tables import gather, is_sharded, new_model, take_own
+from nscaching.sharded.traffic import Training
 from nscaching.sharded.world import World
 from nscaching.training.best import Best
 from nscaching.training.listener import Stage
@@ -43,6 +45,8 @@ class ShardTrainer(Trainer):
         if start is not None:
             model.load_state_dict(take_own(start, self.shards))
         self.meeting = Meeting(self.world, self.shards, model)
+        objective = choose_objective(self.config, model)
+        self.path = choose_path(self.meeting, self.kernels, objective)
         return model
 
     def _new_sampler(self, start: Parameters | None, seed: int) -> ShardSampler:
@@ -50,10 +54,10 @@ class ShardTrainer(Trainer):
             self.report(Stage.FILLING, done, total)
 
         given = self.graph, self.config, self.device, seed, self.kernels
-        return ShardSampler(self.meeting, *given, progress=progress)
+        return ShardSampler(self.path, *given, progress=progress)
 
     def _new_learner(self) -> Learner:
-        return ShardLearner(self.meeting, self._learning())
+        return self.path.learner(self._learning())
 
     def epoch(self, epoch: int) -> Record:
         """Pass over the training triples; the record also has what the ranks sent to each other."""
@@ -69,8 +73,28 @@ class ShardTrainer(Trainer):
         return rank_in_shards(self.shard_queries[split], self.kernels, progress)
 
     def plan(self, why: str = "") -> str:
+        world = f"{self.world.size} processes by {self.world.backend}"
         rows = f"{len(self.shards):,} of {self.shards.entities:,} entities here"
-        return f"{self.world.size} processes by {self.world.backend}; {rows}; plain kernels"
+        sent = sum(self.traffic().bytes_of_triple().values())
+        return f"{world}; {rows}; about {sent:,.0f} bytes a triple; {self.path.name} kernels"
+
+    def traffic(self, keys: float = 2.0) -> Training:
+        """Return what says how much this training sends; ``keys``: refreshed for each triple."""
+        config, tables = self.config, self.model.named_parameters()
+        softmax, cache = self.objective == "softmax", self.sampler.cache
+        return Training(
+            self.world.size,
+            self.model.entity.shape[1],
+            config.batch_size,
+            sum(table.numel() for name, table in tables if not is_sharded(name)),
+            negatives=self.sampler.count,
+            n1=0 if cache is None else config.cache.n1,
+            n2=config.cache.n2,
+            keys=keys,
+            strata=config.cache.strata,
+            tail=config.tail if softmax else 0,
+            compiled=self.path.name != "plain",
+        )
 
 
 class ShardBest(Best):

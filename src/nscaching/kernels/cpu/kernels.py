@@ -1,15 +1,18 @@
 """The fast path on CPUs: loops compiled by Numba, on threads that sleep when there is no work."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numba.core import event
 from torch import Tensor
 
 from nscaching.kernels import random
-from nscaching.kernels.batch import Known
+from nscaching.kernels.batch import Batch, Known, Negatives
 from nscaching.kernels.caches import CacheAccess
 from nscaching.kernels.codes import FORMS, STRATEGIES
 from nscaching.kernels.compiled import CompiledKernels, has_queries, shift_of
+from nscaching.kernels.cpu import draw as cpu_draw
 from nscaching.kernels.cpu import order as cpu_order
 from nscaching.kernels.cpu import rank as cpu_rank
 from nscaching.kernels.cpu import refresh as cpu_refresh
@@ -20,6 +23,8 @@ from nscaching.kernels.cpu.softmax_learner import NumbaSoftmax
 from nscaching.kernels.cpu.threads import Threads
 from nscaching.kernels.optimizers import Learning
 from nscaching.models import Form, Model
+
+NO_IDS = np.empty((0, 0), np.int32)
 
 COMPILING = event.TimingListener()  # type: ignore[no-untyped-call]
 event.register("numba:compile", COMPILING)  # type: ignore[no-untyped-call]
@@ -69,6 +74,32 @@ class NumbaKernels(CompiledKernels[NumbaLearner]):
         out = torch.empty(count, dtype=torch.int64)
         self.threads.run(cpu_softmax.tail, count, start, part * count, entities, out)
         return out
+
+    def draw(
+        self,
+        batch: Batch,
+        chance: Tensor,
+        entities: int,
+        seed: int,
+        tick: Tensor,
+        caches: Sequence[Tensor] = (),
+        count: int = 1,
+    ) -> Negatives:
+        if caches and count > 1:  # different slots
+            return super().draw(batch, chance, entities, seed, tick, caches, count)
+        n, purpose = len(batch), random.SLOT if caches else random.ENTITY
+        starts = (
+            np.uint32(random.stream_start(seed, int(tick), each)) for each in (random.COIN, purpose)
+        )
+        rows = tuple(ids.numpy() for ids in caches) or (NO_IDS, NO_IDS)
+        keys = batch.head_key.numpy(), batch.tail_key.numpy()
+        head, tail = torch.empty(2, n, count, dtype=torch.int64)
+        replace_head = torch.empty(n, dtype=torch.bool)
+        self.threads.run(
+            cpu_draw.draw, n, chance, *starts, entities, rows, keys, batch.head, batch.relation,
+            batch.tail, replace_head, head, tail, numbers=n * count,
+        )  # fmt: skip
+        return Negatives(head, tail, replace_head)
 
     def refresh_compiled(self, asked: CacheAccess, learner: NumbaLearner | None) -> None:
         model, settings, rounding = asked.model, asked.settings, self.rounding(asked.settings)

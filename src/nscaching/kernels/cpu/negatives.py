@@ -63,6 +63,21 @@ def differentiate(is_margin, margin, shift, adversarial, values, share, terms):
 
 
 @njit(**INLINE)
+def compare_row(is_margin, margin, shift, adversarial, zero, weight, ids, values, share, terms):
+    """Turn the scores of a query's candidates into slopes of the loss by unweighted scores.
+
+    Returns the loss, and whether it still teaches.
+    """
+    loss, of_false = differentiate(is_margin, margin, shift, adversarial, values, share, terms)
+    for k in range(1, ids.size):  # a negative that is the positive: so that both cancel
+        if ids[k] == ids[0]:
+            values[0] += values[k]
+            values[k] = ZERO
+    multiply(values, weight)
+    return loss, of_false > zero
+
+
+@njit(**INLINE)
 def pull_row(form, norm, penalised, q, rows, ids, slopes, active, by_query):
     """Sum slope·∂f by a query; say which candidates have a gradient, and whether the query has."""
     some = penalised
@@ -86,20 +101,32 @@ def contrast(
     """
     room = np.empty((2, candidates.shape[1] - 1), np.float32)
     zero = ZERO if is_margin else np.float32(logistic_zero)
-    how = is_margin, np.float32(margin), np.float32(shift), adversarial
+    how = is_margin, np.float32(margin), np.float32(shift), adversarial, zero
     for i in range(begin, end):
         q, ids, values = query[i], candidates[i], slopes[i]
         score_row(form, norm, weights[i], q, rows, ids, values)
-        losses[i], of_false = differentiate(*how, values, room[0], room[1])
-        teaching[i] = of_false > zero
-        for k in range(1, ids.size):  # a negative that is the positive: so that both cancel
-            if ids[k] == ids[0]:
-                values[0] += values[k]
-                values[k] = ZERO
-        multiply(values, weights[i])
+        losses[i], teaching[i] = compare_row(*how, weights[i], ids, values, room[0], room[1])
         anchor_active[i] = pull_row(
             form, norm, penalised, q, rows, ids, values, active[i], by_query[i]
         )
+
+
+@njit(**COMPILE)
+def compare(
+    begin, end, is_margin, margin, shift, adversarial, logistic_zero, penalised, weights,
+    candidates, slopes, losses, teaching, anchor_active,
+):  # fmt: skip
+    """Compare as ``contrast`` does, by scores [B, 1 + K] from elsewhere, which become slopes."""
+    room = np.empty((2, candidates.shape[1] - 1), np.float32)
+    zero = ZERO if is_margin else np.float32(logistic_zero)
+    how = is_margin, np.float32(margin), np.float32(shift), adversarial, zero
+    for i in range(begin, end):
+        ids, values = candidates[i], slopes[i]
+        multiply(values, weights[i])
+        losses[i], teaching[i] = compare_row(*how, weights[i], ids, values, room[0], room[1])
+        anchor_active[i] = penalised
+        for k in range(ids.size):
+            anchor_active[i] |= values[k] != 0
 
 
 @njit(**COMPILE)

@@ -45,11 +45,13 @@ def ask_back(
 
 @njit(**COMPILE)
 def by_entity(
-    begin, end, form, norm, rows, query, given, slopes, different, touched, starts, order, g_entity
-):
+    begin, end, form, norm, rows, query, given, slopes, asking, different, touched, starts, order,
+    g_entity,
+):  # fmt: skip
     """Sum the gradients by each touched entity whose first place is in [begin:end] → g_entity.
 
-    The places are the rows ``given``, which are gradients, then the candidates [2B, 1 + N1].
+    The places are the rows ``given``, which are gradients, then the candidates [n, C], whose
+    queries are ``asking`` [n·C]; if that is empty, the i-th query has the i-th row of candidates.
     """
     width, flat = slopes.shape[1], slopes.ravel()
     first = np.searchsorted(starts[:different], begin)
@@ -65,7 +67,8 @@ def by_entity(
             count = min(AT_ONCE, stop - o)
             for c in range(count):
                 place = order[o + c] - given.shape[0]
-                ids[c], some[c] = place // width, flat[place]
+                ids[c] = asking[place] if asking.size else place // width
+                some[c] = flat[place]
             for c in range(count):
                 fetch(query, ids[c])
             pull(form, norm, some[:count], rows[e], query, ids[:count], total)

@@ -28,6 +28,7 @@ class NumbaQueries(QueryLearner, NumbaLearner):
     def __init__(self, model: Model, learning: Learning, threads: Threads) -> None:
         super().__init__(model, learning, threads)
         self.room: dict[str, Tensor] = {}
+        self.asking = np.empty(0, np.int32)  # whose candidates these are; empty: row by row
 
     def own_room(self, name: str, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return memory for a tensor that is written anew in every step."""
@@ -53,16 +54,21 @@ class NumbaQueries(QueryLearner, NumbaLearner):
 
     def make_places(self, given: Tensor, n: int, count: int) -> None:
         """Make room for the places of a step: entities ``given``, then ``count`` of each query."""
-        first, places = len(given), len(given) + n * count
+        self._open_places(given, n, n * count)
+        first = len(given)
+        self.candidates = self.ids[first:].view(n, count)
+        self.candidate_active = self.is_active[first:].view(n, count)
+        self.by_candidate = self.own_room("slopes", n, count)
+
+    def _open_places(self, given: Tensor, n: int, count: int) -> None:
+        """Make room for places: entities ``given``, then ``count`` of n queries together."""
+        first, places = len(given), len(given) + count
         relations = 2 * self.model.relations  # that torch gives gradients of, at most
         self._make_room(n, places + relations, min(places, self.model.entities))
         self.ids = self.own_room("ids", places, dtype=torch.int64)
         self.is_active = self.own_room("active", places, dtype=torch.bool)
         self.given = self.own_room("given", first, self.rows.shape[1])
         self.ids[:first], self.is_active[:first] = given, True
-        self.candidates = self.ids[first:].view(n, count)
-        self.candidate_active = self.is_active[first:].view(n, count)
-        self.by_candidate = self.own_room("slopes", n, count)
         if self.kind == GIVEN:  # compiled loops write what torch adds
             self.given[-n:] = 0
         self.by_relation: list[tuple[Array, Array]] = []
@@ -132,16 +138,20 @@ class NumbaQueries(QueryLearner, NumbaLearner):
 
     def move_all(self, n: int) -> None:
         """Move the parameters by the gradients of n triples."""
+        self.steps += 1
+        squares = self._move_entities(n)
+        ids, gradients = map(np.concatenate, zip(*self.by_relation, strict=True))
+        group = self._group(ids[:, None], np.ones(len(ids), np.bool_))
+        self.squares_sum = squares + self._update("relation", group, gradients, n)
+
+    def _move_entities(self, n: int) -> float:
+        """Move the entities; return the sum of squares of their gradients."""
         group = self._group(self.ids.numpy()[:, None], self.is_active.numpy())
         places = int(group[2][group[0]])
         self.threads.run(
             queries.by_entity, places, FORMS[self.model.form], self.model.metric, self.rows,
-            self.queries, self.given, self.by_candidate, *group, self.g_entity,
+            self.queries, self.given, self.by_candidate, self.asking, *group, self.g_entity,
             numbers=places * self.rows.shape[1],
         )  # fmt: skip
         each = np.arange(group[0] + 1)  # the u-th entity's gradient is the u-th
-        self.steps += 1
-        squares = self._update("entity", (group[0], group[1], each, each), self.g_entity, n)
-        ids, gradients = map(np.concatenate, zip(*self.by_relation, strict=True))
-        group = self._group(ids[:, None], np.ones(len(ids), np.bool_))
-        self.squares_sum = squares + self._update("relation", group, gradients, n)
+        return self._update("entity", (group[0], group[1], each, each), self.g_entity, n)

@@ -39,6 +39,53 @@ def threshold(values, count, wanted):
     return low
 
 
+@njit(**INLINE)
+def collect(cached, fresh, entities, distinct, mark, seen, ids):
+    """Put the entities of a row and new ones into ``ids`` [N1 + N2]; return how many there are.
+
+    ``mark`` marks in ``seen`` [|E|] those of a set, which stand in it once.
+    """
+    n1, count = cached.size, 0
+    for slot in range(ids.size):
+        if slot < n1:
+            entity = cached[slot]
+        else:
+            entity = np.int32((np.uint64(bits(fresh, slot)) * entities) >> np.uint64(32))
+        if distinct:
+            if seen[entity] == mark:
+                continue
+            seen[entity] = mark
+        ids[count] = entity
+        count += 1
+    return count
+
+
+@njit(**INLINE)
+def choose(cached, ids, values, count, strategy, scale, noise, distinct, index):
+    """Choose the entities of a row among ``count`` candidates, by their scores ``values``.
+
+    ``index`` [N1 + N2] is room for the numbers of the candidates' noise.
+    """
+    if strategy != TOP:
+        for c in range(count):
+            index[c] = ids[c] if distinct else c
+        if strategy == UNIFORM:
+            for c in range(count):
+                values[c] = gumbel(bits(noise, index[c]))
+        else:
+            for c in range(count):
+                values[c] = values[c] * scale + gumbel(bits(noise, index[c]))
+    for c in range(count):
+        values[c] = min(max(values[c], -LARGEST), LARGEST)
+    if count > cached.size:
+        keep(cached, ids, values, count, threshold(values, count, cached.size))
+    else:  # fewer than wanted: taken again in turn
+        for slot in range(cached.size):
+            cached[slot] = ids[slot % count]
+    if distinct:
+        sort(cached)
+
+
 @njit(**COMPILE)
 def refresh(
     begin, end, cache, key, number, query, rows, form, norm, shift, direction, unit,
@@ -49,50 +96,49 @@ def refresh(
     The scores of the i-th key are multiplied by scale[i] before noise is added. Candidates of the
     i-th key are marked by ``mark`` + i in ``seen`` [|E|]; no mark is used twice.
     """
-    n1 = cache.shape[1]
-    ids = np.empty(n1 + n2, np.int32)
-    values = np.empty(n1 + n2, np.float32)
-    index = np.empty(n1 + n2, np.uint32)
+    size = cache.shape[1] + n2
+    ids, values = np.empty(size, np.int32), np.empty(size, np.float32)
+    index = np.empty(size, np.uint32)
     entities = np.uint64(rows.shape[0])
     for i in range(begin, end):
-        k = key[i]
+        cached = cache[key[i]]
         fresh = stream_of(fresh_start, np.int64(0) if shared else number[i])
-        count = 0
-        for slot in range(n1 + n2):
-            if slot < n1:
-                entity = cache[k, slot]
-            else:
-                entity = np.int32((np.uint64(bits(fresh, slot)) * entities) >> np.uint64(32))
-            if distinct:
-                if seen[entity] == mark + i:
-                    continue
-                seen[entity] = mark + i
-            ids[count] = entity
-            index[count] = entity if distinct else slot
-            count += 1
+        count = collect(cached, fresh, entities, distinct, mark + i, seen, ids)
         if strategy != UNIFORM:
             q, some = query[i], ids[:count]
             if form == SHIFTED:
                 score_shifted(norm, q, rows, shift, direction[i], unit, some, values)
             else:
                 score(form, norm, q, rows, some, values)
-        if strategy != TOP:
-            noise = stream_of(noise_start, number[i])
-            if strategy == UNIFORM:
-                for c in range(count):
-                    values[c] = gumbel(bits(noise, index[c]))
-            else:
-                for c in range(count):
-                    values[c] = values[c] * scale[i] + gumbel(bits(noise, index[c]))
-        for c in range(count):
-            values[c] = min(max(values[c], -LARGEST), LARGEST)
-        if count > n1:
-            keep(cache[k], ids, values, count, threshold(values, count, n1))
-        else:  # fewer than wanted: taken again in turn
-            for slot in range(n1):
-                cache[k, slot] = ids[slot % count]
-        if distinct:
-            sort(cache[k])
+        noise = stream_of(noise_start, number[i])
+        choose(cached, ids, values, count, strategy, scale[i], noise, distinct, index)
+
+
+# The same in two parts, between which the scores come from elsewhere.
+
+
+@njit(**COMPILE)
+def candidates(
+    begin, end, cache, key, number, fresh_start, shared, entities, distinct, ids, counts, mark, seen
+):
+    """Put the candidates of the keys [begin:end] into the first counts[i] of ids [n, N1 + N2]."""
+    for i in range(begin, end):
+        fresh = stream_of(fresh_start, np.int64(0) if shared else number[i])
+        counts[i] = collect(
+            cache[key[i]], fresh, np.uint64(entities), distinct, mark + i, seen, ids[i]
+        )
+
+
+@njit(**COMPILE)
+def choices(
+    begin, end, cache, key, number, noise_start, strategy, scale, distinct, ids, values, counts
+):
+    """Choose among the candidates of the keys [begin:end], by their scores ``values``."""
+    index = np.empty(ids.shape[1], np.uint32)
+    for i in range(begin, end):
+        noise = stream_of(noise_start, number[i])
+        how = strategy, scale[i], noise, distinct, index
+        choose(cache[key[i]], ids[i], values[i], counts[i], *how)
 
 
 @njit(**INLINE)

@@ -81,7 +81,7 @@ def equal(data: str, processes: int, epochs: int, base: Path) -> None:
             batch, numbers = settings.batch_size, run.model.relation.numel()
             formula = Training(
                 size, run.model.entity.shape[1], batch, numbers, n1=settings.cache.n1,
-                n2=settings.cache.n2, keys=keys_of_triple(graph, batch),
+                n2=settings.cache.n2, keys=keys_of_triple(graph, batch), compiled=True,
             )  # fmt: skip
             expected = sum(formula.bytes_of_triple().values()) if size > 1 else 0
             seconds = run.train_seconds / epochs
@@ -146,8 +146,9 @@ def links() -> None:
             for name, number in (("scores", 0), ("strata", count)):
                 n1 = 64 if number else 50
                 formula = Training(
-                    count, width, 16384 * count, 822 * width, n1=n1, n2=n1, keys=2.0, strata=number
-                )
+                    count, width, 16384 * count, 822 * width, n1=n1, n2=n1, strata=number,
+                    compiled=True,
+                )  # fmt: skip
                 sent = sum(formula.bytes_of_triple().values())
                 # A positive is computed by one GPU and sent by all: both take their time.
                 rates = [count / (1 / speed + sent / link) / 1e6 for link in LINKS.values()]

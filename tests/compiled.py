@@ -48,6 +48,15 @@ def _refresh_and_rank() -> None:
     kernels.distances(rows, rows, 1).sum().backward()
 
 
+def _shards() -> None:
+    import ranks  # here: it imports the command line
+    from nscaching.sharded.launch import alone
+
+    with alone() as world:
+        for model in ("TransE", "RotatE"):
+            ranks.steps(world, {"model": model, "kernels": "numba"}, 1)
+
+
 def compile_together(folder: Path) -> None:
     """Compile this worker's share, then wait for the others; what is compiled lies on disk."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
@@ -55,7 +64,7 @@ def compile_together(folder: Path) -> None:
     if workers == 1:
         return  # what is needed compiles when it is
     # Two shares that take about as long.
-    for share in [[_step, _queries], [_refresh_and_rank, _many]][worker::workers]:
+    for share in [[_step, _queries, _many], [_refresh_and_rank, _shards]][worker::workers]:
         for part in share:
             part()
     (folder / f"compiled-{worker}").touch()

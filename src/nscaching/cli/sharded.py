@@ -4,8 +4,10 @@ from functools import partial
 from pathlib import Path
 
 from nscaching.cli import training
+from nscaching.cli.tables import note
 from nscaching.cli.verbs.train import Train
 from nscaching.errors import UserError, as_flag, user_path
+from nscaching.runs.folder import RunFolder
 from nscaching.runs.settings import CONFIG
 from nscaching.sharded.torchrun import restarts
 from nscaching.sharded.world import World
@@ -18,22 +20,29 @@ ALONE = ("dry_run", "overwrite")
 def train_together(verb: Train, world: World) -> None:
     """Train, resume, or go on after torchrun has restarted the processes."""
     _check(verb)
-    count, _ = restarts()
-    begun = count > 0 and (user_path(verb.out) / CONFIG).is_file()
-    if verb.resume or begun:
-        changed, config = training.to_resume(verb) if verb.resume else ({}, verb.settings)
-        work = partial(resume_in_shards, world, verb.resume or verb.out, trust=verb.trust)
-        work = partial(work, checkpoint_every=verb.checkpoint_every, **changed)
-        left = f"; {verb.resume or verb.out} is as it was"
+    again = user_path(verb.resume) if verb.resume else world.own_run()
+    every = verb.checkpoint_every
+    if again is not None and (again / CONFIG).is_file():
+        if not verb.resume and RunFolder(again).finished:  # and killed as it ended
+            note(f"{again} is finished")
+            return
+        if verb.resume:
+            changed, config = training.to_resume(verb)
+        else:  # restarted
+            changed, config = {}, RunFolder(again).read_config(trust=True)[1]
+        trust = verb.trust or not verb.resume  # what runs was named by the flags
+        work = partial(resume_in_shards, world, again, trust=trust, checkpoint_every=every)
+        work, left = partial(work, **changed), f"; {again} is as it was"
     else:
         if not world.leads:
-            world.wait()  # one process downloads and reads first
+            world.meet("the data are there")  # one process downloads and reads first
         graph, config, out = training.prepared(verb)
         if world.leads:
-            world.wait()
+            world.meet("the data are there")
+        world.meet("the data are read")
         path: Path = world.gather(user_path(out))[0]
-        work = partial(train_in_shards, world, graph, config, path)
-        work, left = partial(work, checkpoint_every=verb.checkpoint_every), ""
+        work = partial(train_in_shards, world, graph, config, path, checkpoint_every=every)
+        left = ""
     training.print_run(training.watched(work, config, left), verb.json)
 
 
@@ -44,7 +53,6 @@ def _check(verb: Train) -> None:
             "--max-restarts of torchrun needs --out: restarted processes find the run there"
         )
     alone = [name for name in ALONE if getattr(verb, name)]
-    alone += ["validate_candidates"] if verb.settings.validate_candidates else []
     alone += [name for name in ("probe_test", "snapshots") if getattr(verb.probes, name)]
     if alone or verb.probes.on:
         name = as_flag(alone[0]) if alone else "what --probe flags measure"

@@ -17,11 +17,11 @@ from nscaching.kernels import choose_device
 from nscaching.models import MODELS
 from nscaching.paper import presets
 from nscaching.registry import refuse_outside_code
+from nscaching.runs.checkpoints import sharded_in
 from nscaching.runs.folder import REPORT, RunFolder, default_out, resume_command, split_name
 from nscaching.runs.rising import advice
 from nscaching.runs.run import Run
 from nscaching.runs.settings import read_record
-from nscaching.runs.shard_checkpoints import newest_last
 from nscaching.samplers import SAMPLERS
 from nscaching.samplers.objective import choose_objective, without_effect
 from nscaching.sharded.launch import alone
@@ -101,7 +101,7 @@ def resume_run(verb: Train) -> None:
     changed, config = to_resume(verb)
     options = {"checkpoint_every": verb.checkpoint_every, **changed}
     left = f"; to resume: {resume_command(verb.resume)}"
-    if not newest_last(RunFolder(verb.resume).checkpoints.folder):
+    if not sharded_in(RunFolder(verb.resume).checkpoints.folder):
         run = watched(partial(resume, verb.resume, trust=verb.trust, **options), config, left)
         print_run(run, verb.json)
         return

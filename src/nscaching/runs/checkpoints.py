@@ -93,6 +93,10 @@ class Checkpoints:
                 if file not in kept and file not in map(best_of, kept):
                     file.unlink()
 
+    def exist(self) -> bool:
+        """Say whether there is a whole checkpoint, of one process or of several."""
+        return bool(self.files() or sharded_in(self.folder))
+
     def keep_newest(self) -> None:
         """Remove all checkpoints but the newest."""
         self._remove_but(self.files()[-1:])
@@ -126,6 +130,12 @@ class Checkpoints:
         if not any(self.folder.iterdir()):
             self.folder.rmdir()
         files.sync(self.folder.parent)
+
+
+def sharded_in(folder: Path) -> list[Path]:
+    """Return the whole checkpoints of several processes in a folder, the newest last."""
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted((p for p in found if re.fullmatch(r"\d{6,}\.shards", p.name)), key=_number)
 
 
 def _number(file: Path) -> int:

@@ -65,7 +65,7 @@ class RunFolder:
         if there.is_dir() and not os.access(there, os.W_OK | os.X_OK):
             reason = f"{there} or its file system is read-only"
             raise UserError(f"{self.path}: cannot write the run folder: {reason}")
-        interrupted = f", or {flag('resume')} {self.path}" if self.checkpoints.files() else ""
+        interrupted = f", or {flag('resume')} {self.path}" if self.checkpoints.exist() else ""
         files.refuse_existing(self.path, flag("out"), overwrite, interrupted)
         if self.path.exists() or self.path.is_symlink():
             check_own(self.path)
@@ -123,7 +123,7 @@ class RunFolder:
     @property
     def finished(self) -> bool:
         """Whether the run has all its files and its final name, and no checkpoints."""
-        return has_ended(self.path) and not self.checkpoints.files() and self.path == self.target
+        return has_ended(self.path) and not self.checkpoints.exist() and self.path == self.target
 
     @property
     def in_use(self) -> bool:
@@ -194,7 +194,7 @@ class RunFolder:
 
     def discard(self) -> None:
         """Delete a failed run that was to replace an old run, unless it can be resumed."""
-        if self.path != self.target and not self.checkpoints.files():
+        if self.path != self.target and not self.checkpoints.exist():
             shutil.rmtree(self.path, ignore_errors=True)
 
     def append(self, *records: Record) -> None:

@@ -26,7 +26,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from nscaching import files
 from nscaching.errors import UserError, reading
 from nscaching.kernels.state import State
-from nscaching.runs.checkpoints import CHECKPOINTS, KEPT, SHARDED
+from nscaching.runs.checkpoints import CHECKPOINTS, KEPT, SHARDED, sharded_in
 from nscaching.sharded.tables import is_sharded
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 FORMAT = "1"
 STATE, BEST, METADATA = "state.json", "best.safetensors", ".metadata"
+NAME = re.compile(r"__\d+_\d+\.distcp|\.metadata|best\.safetensors")
 
 # What PyTorch's description of a checkpoint is made of.
 PLAIN = {
@@ -60,7 +61,7 @@ class ShardCheckpoints:
         self.folder, self.world, self.shards = run / CHECKPOINTS, world, shards
 
     def files(self) -> list[Path]:
-        return newest_last(self.folder)
+        return sharded_in(self.folder)
 
     def save(self, state: State, best: Path | None = None) -> None:
         """Write a checkpoint, all ranks together; ``best`` is the file of the best parameters.
@@ -110,8 +111,7 @@ class ShardCheckpoints:
         except (OSError, UserError) as caught:
             error = str(getattr(caught, "strerror", None) or caught)
         except CheckpointException as caught:  # of any rank, on all
-            reasons = [str(getattr(e, "strerror", None) or e) for e, _ in caught.failures.values()]
-            error = "; ".join(dict.fromkeys(reasons))
+            error = _reasons(caught)
         results = self.world.gather((done if not error else None, error))
         if errors := [error for _, error in results if error]:
             if self.world.leads:
@@ -148,7 +148,10 @@ class ShardCheckpoints:
             if not block.isdigit() or block in own:
                 kind = part.properties.dtype  # type: ignore[union-attr]
                 parts[name] = torch.empty(part.size, dtype=kind)  # type: ignore[union-attr]
-        load(parts, storage_reader=reader)
+        try:
+            load(parts, storage_reader=reader)
+        except CheckpointException as error:
+            raise UserError(f"{path}: {_reasons(error)}") from error
         joined: dict[str, dict[int, Tensor]] = {}
         state: State = {}
         for name, tensor in parts.items():
@@ -202,15 +205,17 @@ class _PlainData(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} is no part of a checkpoint")
 
 
-def newest_last(folder: Path) -> list[Path]:
-    """Return the whole checkpoints of several processes in a folder."""
-    found = folder.iterdir() if folder.is_dir() else ()
-    whole = [path for path in found if re.fullmatch(r"\d{6,}\.shards", path.name)]
-    return sorted(whole, key=lambda path: int(path.name.partition(".")[0]))
+def _reasons(error: CheckpointException) -> str:
+    reasons = [str(getattr(each, "strerror", None) or each) for each, _ in error.failures.values()]
+    return " ".join("; ".join(dict.fromkeys(reasons)).split())
 
 
 def _durable_sum(file: Path) -> str:
     files.sync(file)
+    return _sum(file)
+
+
+def _sum(file: Path) -> str:
     with reading(file), file.open("rb") as data:
         return hashlib.file_digest(data, "sha256").hexdigest()
 
@@ -221,17 +226,20 @@ def _damage(path: Path) -> str:
         about = json.loads(files.read_text(path / STATE))
         if about["format"] != FORMAT:
             return f"its format is {about['format']!r}"
+        if not {"settings", "marks"} <= about["state"].keys():
+            return f"{STATE} is not what it was"
         for name, value in about["sums"].items():
-            with reading(path / name), (path / name).open("rb") as data:
-                if hashlib.file_digest(data, "sha256").hexdigest() != value:
-                    return f"the checksum of {name} differs"
+            if not NAME.fullmatch(name):
+                return f"{STATE} names {name}, which is no file of a checkpoint"
+            if _sum(files.regular_file(path / name)) != value:
+                return f"the checksum of {name} differs"
         places = SafeReader(path).read_metadata().storage_data.values()
         if not {place.relative_path for place in places} <= about["sums"].keys():
             return f"{METADATA} names other files"
     except UserError as error:
         return str(error).removeprefix(f"{path}/")
-    except pickle.UnpicklingError as error:
+    except (pickle.UnpicklingError, EOFError, IndexError) as error:
         return f"{METADATA}: {error}"
     except (ValueError, KeyError, TypeError, AttributeError):
-        return f"{STATE} is not what it was"
+        return f"{STATE} or {METADATA} is not what it was"
     return ""

@@ -116,7 +116,7 @@ class CacheShard:
                     cache.number if mine else None, cache.number.new_empty(size), rank
                 )
                 ids = world.bring(
-                    cache.ids if mine else None, rows.new_empty(size, self.settings.n1), rank
+                    cache.ids if mine else None, cache.ids.new_empty(size, self.settings.n1), rank
                 )
                 if key is not None and ids is not None:
                     rows[key.cpu()] = ids.cpu()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 import time
 from collections.abc import Iterator
@@ -13,17 +14,18 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch.distributed import HashStore, PrefixStore, TCPStore  # type: ignore[attr-defined]
+from torch.distributed.distributed_c10d import Store
 
 from nscaching.errors import UserError
 from nscaching.evaluation.chunks import is_shortage
-from nscaching.sharded.torchrun import follows, is_launched, number, restarts
-from nscaching.sharded.world import World
+from nscaching.sharded.torchrun import follows, is_launched, number
+from nscaching.sharded.world import FAILED, MOMENT, PLACE, World, read_word
 
 PATIENCE = "NSCACHING_PATIENCE"  # seconds after which a process that does not answer is given up
 SECONDS = 300.0
 LINGER = 2.0  # seconds in which the leading process can still tell what another one posted
 
-FAILED, PLACE = "failed", "place"  # names in the store, before a rank
+LOST = "lost"  # name of a word in the store, before a rank
 
 
 @contextmanager
@@ -43,6 +45,7 @@ def launched() -> Iterator[World | None]:
             if is_shortage(error):
                 _post(world, "not enough memory")
             elif is_lost(error):
+                _post(world, "", LOST)
                 raise UserError(_why(world, error)) from error
             raise
         finally:
@@ -75,7 +78,7 @@ def start() -> World:
     try:
         tcp = TCPStore(host, port, size, hosts, timeout=patience)
         # What is left of the processes before a restart must not be taken for those after it.
-        store = PrefixStore(f"restart {restarts()[0]}", tcp)
+        store = PrefixStore(agree(tcp, rank, size, _patience()), tcp)
         backend = "cpu:gloo,cuda:nccl" if enough and cards else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
     except (RuntimeError, ValueError) as error:
@@ -83,7 +86,32 @@ def start() -> World:
         raise UserError(f"the {size} processes do not meet at {host} port {port}: {why}") from error
     finally:
         watch.cancel()
-    return World(rank, size, store, backend, on_host=backend == "gloo")
+    return World(rank, size, store, tcp, backend, on_host=backend == "gloo")
+
+
+def agree(store: Store, rank: int, size: int, patience: float) -> str:
+    """Return a name that only the processes of now know, and not those before a restart.
+
+    Each process says hello by a name of its own; the leading one calls all that it heard by these
+    names, until all have answered.
+    """
+    mine, end = secrets.token_hex(8), time.monotonic() + patience
+    store.set(f"hello {rank}", mine)
+    others = range(1, size)
+    while time.monotonic() < end:
+        if rank > 0:
+            call = (read_word(store, "call") or "").split()
+            if mine in call:
+                store.set(f"answer {rank}", f"{call[0]} {mine}")
+                return call[0]
+        else:
+            heard = [read_word(store, f"hello {other}") or "" for other in others]
+            store.set("call", " ".join([mine, *heard]))
+            answers = [read_word(store, f"answer {other}") for other in others]
+            if answers == [f"{mine} {name}" for name in heard]:
+                return mine
+        time.sleep(MOMENT)
+    raise RuntimeError("not all processes have come")
 
 
 def _patience() -> float:
@@ -105,33 +133,38 @@ def end() -> None:
 def is_lost(error: BaseException) -> bool:
     """Say whether an error is that of a connection to another process."""
     words = str(error).lower()
-    signs = "connection", "timed out", "timeout", "broken pipe", "nccl", "gloo", "peer", "socket"
+    signs = "connection", "timed out", "timeout", "broken pipe", "socket"
     return isinstance(error, RuntimeError) and any(sign in words for sign in signs)
 
 
-def _post(world: World, message: str) -> None:
+def _post(world: World, message: str, kind: str = FAILED) -> None:
     """Let the leading process tell what happened here; then torchrun may end all processes."""
-    if world.store is None or world.leads:
-        return
     with suppress(Exception):
-        world.store.set(f"{FAILED} {world.rank}", message)
+        if world.store is not None:
+            world.store.set(f"{kind} {world.rank}", message)
+    if world.leads:
+        return
     end()
     time.sleep(LINGER)
 
 
 def _why(world: World, error: Exception) -> str:
-    """Say why a process was lost: what it posted, or where it was last seen."""
-    time.sleep(LINGER / 4)
-    for rank in range(world.size):
+    """Say why a process was lost: what it posted, or where the silent ones were last seen."""
+    if not world.leads:
+        return "another process was lost"
+    time.sleep(LINGER / 2)
+    silent = []
+    for rank in range(1, world.size):
         if (posted := world.read(f"{FAILED} {rank}")) is not None:
             return f"process {rank}: {posted}"
-    places = {r: world.read(f"{PLACE} {r}") or "the start" for r in range(world.size)}
+        if world.read(f"{LOST} {rank}") is None:  # else it misses another one too
+            silent.append(rank)
     words = str(error).lower()
     late = "timed out" in words or "timeout" in words
     what = f"no answer for {_patience():g} s" if late else "the connection to a process was lost"
-    behind = sorted((place, rank) for rank, place in places.items() if rank != world.rank)
-    seen = [f"process {rank} was last seen at {place}" for place, rank in behind[:3]]
-    return f"{what}: {', '.join(seen)}"
+    seen = (world.read(f"{PLACE} {rank}") or "the start" for rank in silent)
+    last = [f"process {r} was last seen at {at}" for r, at in zip(silent[:3], seen, strict=False)]
+    return ": ".join([what, ", ".join(last)] if last else [what])
 
 
 @contextmanager

@@ -142,6 +142,8 @@ def check_shardable(config: TrainConfig, form: Form | None) -> None:
         why = f"{flag('sampler')} {config.sampler}"
     elif form is None:
         why = f"{flag('model')} {config.model}"
+    elif config.validate_candidates:
+        why = f"{flag('validate_candidates')} {config.validate_candidates}"
     elif kind.has_cache:
         for name, plain in (
             ("draw", "uniform"), ("cache_memory", None), ("candidate_rows", "float32"),

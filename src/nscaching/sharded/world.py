@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +13,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import Store
 
+PLACE, FAILED, RUN = "place", "failed", "run"  # names of words in stores
+MOMENT = 0.02  # seconds between two looks at a store
 WISHES = ("stop", "save")  # what a rank may wish for: the end of the run, or a checkpoint
 
 
@@ -26,6 +30,8 @@ class World:
     size: int = 1
     store: Store | None = None
     """Where ranks leave words for each other."""
+    launch: Store | None = None
+    """What outlives a restart of the processes, where torchrun has it."""
     backend: str = "gloo"
     on_host: bool = False
     """Whether tensors of GPUs travel by way of host memory: several ranks share a GPU."""
@@ -121,19 +127,36 @@ class World:
         if self.size > 1:
             dist.barrier()
 
+    def remember_run(self, path: Path) -> None:
+        """Leave word for restarted processes that the run in a folder is theirs."""
+        if self.launch is not None:
+            self.launch.set(RUN, str(path.absolute()))
+
+    def own_run(self) -> Path | None:
+        """Return the folder that processes before a restart began, the same on all ranks."""
+        path = read_word(self.launch, RUN) if self.leads else None
+        found = self.gather(path)[0]
+        return None if found is None else Path(found)
+
+    def meet(self, where: str) -> None:
+        """Wait for all ranks, however long they take, such as to read the data."""
+        if self.store is None:
+            self.wait()
+            return
+        self.store.set(f"{where} {self.rank}", "")
+        ranks = range(self.size)
+        while not self.store.check([f"{where} {rank}" for rank in ranks]):
+            if any(self.store.check([f"{FAILED} {rank}"]) for rank in ranks):
+                raise RuntimeError("the connection to a process is lost")
+            time.sleep(MOMENT)
+
     def leave_place(self, place: str) -> None:
         """Leave word on how far this rank is, for a message if it is lost."""
         if self.store is not None:
-            self.store.set(f"place {self.rank}", place)
+            self.store.set(f"{PLACE} {self.rank}", place)
 
     def read(self, name: str) -> str | None:
-        """Return the words that were left under a name."""
-        try:
-            if self.store is not None and self.store.check([name]):
-                return str(self.store.get(name).decode())
-        except RuntimeError:  # the process that has the store is gone
-            pass
-        return None
+        return read_word(self.store, name)
 
     def _travelling(self, tensor: Tensor) -> Tensor:
         return tensor.cpu().contiguous() if self.on_host else tensor.contiguous()
@@ -153,6 +176,16 @@ class World:
                 so_far["calls"] = max(so_far["calls"], each["calls"])
                 so_far["bytes"] += each["bytes"]
         return total
+
+
+def read_word(store: Store | None, name: str) -> str | None:
+    """Return what was left in a store under a name."""
+    try:
+        if store is not None and store.check([name]):
+            return str(store.get(name).decode())
+    except RuntimeError:  # the process that has the store is gone
+        pass
+    return None
 
 
 class _Exchange(torch.autograd.Function):

@@ -3,6 +3,8 @@
 import time
 from pathlib import Path
 
+import torch
+
 from nscaching.errors import Stopped, UserError
 from nscaching.files import link
 from nscaching.kernels.state import State, is_finite
@@ -73,7 +75,7 @@ class ShardRecorder(Recorder):
         self.world.wait()
         if self.folder is not None:
             parameters, _ = self.folder.read_model()
-            device = trainer.model.entity.device
+            device = torch.device("cpu")  # a GPU that has a shard may have no room for the whole
             run.model = built_model(
                 str(self.folder.path), run.config, run.graph, parameters, device
             )

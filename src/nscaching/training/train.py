@@ -64,7 +64,7 @@ def train(
     probes = probes or ProbeConfig()
     if alone is not None and (folder is not None or probes.on):
         raise UserError("checkpoints alone go with no run folder, which has its own, nor probes")
-    _check_seconds(checkpoint_every)
+    check_seconds(checkpoint_every)
     starts, config = read_starts(graph, config), absolute_starts(config)
     with ExitStack() as held, torch_settings(config.threads):
         listener = _listener(listener, progress, config, held)
@@ -116,7 +116,7 @@ def resume(
     A folder that names code from outside the package is refused, unless ``trust`` allows that code
     to run.
     """
-    _check_seconds(checkpoint_every)
+    check_seconds(checkpoint_every)
     folder = RunFolder(path)
     with ExitStack() as held:
         held.callback(folder.release)
@@ -234,7 +234,7 @@ def existing(path: Path | None) -> Path | None:
     return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.is_dir())
 
 
-def _check_seconds(every: float) -> None:
+def check_seconds(every: float) -> None:
     if not 0 <= every < float("inf"):
         raise UserError(f"{flag('checkpoint_every')} must be zero or more seconds, not {every}")
 

@@ -15,13 +15,17 @@ import time
 
 import pytest
 import torch
+from torch.distributed import HashStore
 
 import ranks
 from nscaching import Listener, Run, UserError, train
 from nscaching.errors import Stopped
 from nscaching.kernels.shards import Shards
+from nscaching.runs.folder import RunFolder
 from nscaching.runs.shard_checkpoints import STATE, ShardCheckpoints
+from nscaching.sharded import launch
 from nscaching.sharded.launch import alone
+from nscaching.sharded.world import World
 from nscaching.training import shard_trainer, sharded
 from resuming import assert_same, lines
 
@@ -392,3 +396,50 @@ def test_a_run_of_one_process_is_resumed_by_one(tmp_path):
     assert printed[0].splitlines()[-1] == (
         f"nscaching: {out} was begun by one process: resume it without torchrun"
     )
+
+
+def test_a_restart_takes_no_run_of_others(triples, stopped, tmp_path):
+    """Leave an existing folder as it is, also where torchrun may restart and has restarted."""
+    out = tmp_path / "run"
+    shutil.copytree(stopped, out)
+    before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+    words = command(triples, out)
+    again = {"TORCHELASTIC_MAX_RESTARTS": "1", "TORCHELASTIC_RESTART_COUNT": "1"}
+    codes, printed = ended(tmp_path, started(tmp_path, words, words, **again))
+    assert codes == [2, 2]
+    assert f"{out} exists already" in printed[0]
+    assert f"or --resume {out}" in printed[0]
+    assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
+
+
+def test_a_run_with_checkpoints_is_not_finished(stopped, tmp_path):
+    shutil.copytree(stopped, tmp_path / "run")
+    (tmp_path / "run" / "training.png").touch()  # killed between its plot and its card
+    assert not RunFolder(tmp_path / "run").finished
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "../config.toml", "__0_0.distcp/../state.json"])
+def test_a_strangers_checkpoint_names_its_own_files_alone(stopped, tmp_path, name):
+    out = tmp_path / "run"
+    shutil.copytree(stopped, out)
+    file = next((out / "checkpoints").iterdir()) / STATE
+    about = json.loads(file.read_text())
+    about["sums"][name] = "0" * 64
+    file.write_text(json.dumps(about))
+    said = []
+    with alone() as world, pytest.raises(UserError, match="none of its checkpoints"):
+        ShardCheckpoints(out, world, Shards(37, 1, 0)).newest(said.append)
+    assert f"names {name}, which is no file of a checkpoint" in said[0]
+
+
+def test_the_silent_one_of_many_is_named():
+    """Name the process that said nothing, not those that miss it too."""
+    store = HashStore()
+    for rank, word in ((1, "lost"), (3, "lost")):
+        store.set(f"{word} {rank}", "")
+    store.set("place 2", "training 5 of 9, epoch 1")
+    world = World(0, 4, store)
+    said = launch._why(world, RuntimeError("timed out"))
+    assert said == "no answer for 300 s: process 2 was last seen at training 5 of 9, epoch 1"
+    store.set("failed 3", "cannot write x: disk full")
+    assert launch._why(world, RuntimeError("closed")) == "process 3: cannot write x: disk full"

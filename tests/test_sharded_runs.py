@@ -148,7 +148,7 @@ def test_twenty_kills_change_nothing(base, whole, settings, tmp_path):
                     each.join(0.5)  # that meets a lost connection, but not while it waits to meet
                     each.kill()
         for each in processes:
-            each.join(30)
+            each.join(120)
         if kills == 20 and all(each.exitcode == 0 for each in processes):
             break
         if (out / "README.md").exists() and not (out / "checkpoints").exists():
@@ -224,7 +224,7 @@ def started(folder, *words, port=None, work=ranks.command, **environment):
     return processes
 
 
-def ended(folder, processes, seconds=40):
+def ended(folder, processes, seconds=120):
     """Return the exit codes, and what each process printed."""
     for each in processes:
         each.join(seconds)
@@ -319,15 +319,16 @@ def test_a_port_in_use(triples, tmp_path):
 
 
 def test_a_process_that_stalls_is_given_up(triples, tmp_path):
-    words = command(triples, tmp_path / "run", "--epochs", "100000")
+    plain = "--kernels", "reference"  # which compiles nothing while the other process waits
+    words = command(triples, tmp_path / "run", "--epochs", "100000", *plain)
     processes = started(tmp_path, words, words, NSCACHING_PATIENCE="2")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while not (tmp_path / "run" / "metrics.jsonl").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     os.kill(processes[1].pid, signal.SIGSTOP)
     began = time.monotonic()
-    processes[0].join(30)
-    assert time.monotonic() - began < 15
+    processes[0].join(60)
+    assert time.monotonic() - began < 25
     processes[1].kill()
     codes, printed = ended(tmp_path, processes)
     assert codes[0] == 2
@@ -347,13 +348,13 @@ def test_torchrun_restarts_what_was_killed(triples, tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     whole = [*torchrun, "--max-restarts", "3", "-m", "nscaching", *words]
     with (tmp_path / "log").open("w") as log, subprocess.Popen(whole, stdout=log, stderr=log) as p:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 150
         while not list(tmp_path.glob("run/checkpoints/*.shards")):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         kids = subprocess.run(["ps", "-o", "pid=", "--ppid", str(p.pid)], capture_output=True)
         os.kill(int(kids.stdout.split()[-1]), signal.SIGKILL)
-        assert p.wait(60) == 0
+        assert p.wait(150) == 0
     printed = (tmp_path / "log").read_text()
     assert "2 processes resume at epoch" in printed
     epochs = [r["epoch"] for r in lines(tmp_path / "run") if "split" not in r]

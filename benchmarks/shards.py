@@ -113,7 +113,7 @@ def _without_clocks(file: Path) -> list[dict[str, Any]]:
 
 def kills(number: int, base: Path) -> None:
     """Kill processes of one training until it has had so many kills."""
-    config = {"model": "TransE", "dim": 16, "epochs": 20, "lr": 0.01, "seed": 1, "device": "cpu"}
+    config = {"model": "TransE", "dim": 16, "epochs": 200, "lr": 0.01, "seed": 1, "device": "cpu"}
     config |= {"checkpoint_every": 0.5, "batch_size": 128}
     train("world", base / "whole", config, 2)
     words, chance, done = command("world", base / "killed", config, 2), random.Random(3), 0  # noqa: S311
